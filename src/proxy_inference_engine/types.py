@@ -1,0 +1,107 @@
+"""The values that travel between the layers: a proved Request in, Outputs back.
+
+Nothing here validates (the edge did) and nothing here knows HTTP, text or tensors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from proxy_inference_engine.errors import PieError
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one token is chosen. `sampling/sampler.py` documents the order of the steps."""
+
+    seed: int
+    temperature: float = 1.0
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    repetition_window: int = 0  # last tokens of prompt and output that count; 0: all
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_breakers: frozenset[int] = frozenset()  # token ids no repetition runs across
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a choice ends."""
+
+    max_tokens: int  # already clamped to what is left of the context; 0: compute the prompt only
+    min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine runs: proved at the edge, frozen, in token ids."""
+
+    id: str
+    tenant: str
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    limits: Limits
+    num_choices: int = 1
+    num_top_logprobs: int | None = None  # None: no log-probabilities; 0: the chosen token's only
+    num_prompt_logprobs: int | None = None  # the same for every prompt token (echo)
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of one token under the model's own distribution, with the likeliest others."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is computed. Comes once per choice, before its first token."""
+
+    num_cached_tokens: int
+    prompt_logprobs: tuple[Logprob | None, ...] | None = None  # one per prompt token, None for the first
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. An end token is counted but not visible."""
+
+    id: int
+    logprob: Logprob | None = None
+    is_visible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    queued_ms: float
+    prompt_ms: float
+    predicted_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    reason: FinishReason
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: PieError
+
+
+# Per choice: Prefilled, Token*, then exactly one of Finished or Failed (Failed may come at any time).
+Output = Prefilled | Token | Finished | Failed
