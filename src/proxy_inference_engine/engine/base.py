@@ -18,11 +18,11 @@ class Stream(Protocol):
     """The outputs of one request, every choice's in its own order. Leaving the iteration is not enough: `cancel`."""
 
     def __aiter__(self) -> AsyncIterator[list[Item]]:
-        """Yields what each step brought; ends when every choice has its Finished, or at the first Failed."""
+        """Yields what each step brought; ends when every choice is finished or cancelled, or at the first Failed."""
         ...
 
-    def cancel(self) -> None:
-        """Stop and free everything within one step. Harmless when already over."""
+    def cancel(self, choice: int | None = None) -> None:
+        """Stop one choice, or all, and free everything within one step. Harmless when already over."""
         ...
 
 

@@ -144,12 +144,12 @@ class Runner(Protocol):
         """Forget the slot's tokens. Harmless on an empty slot."""
         ...
 
-    def export(self, slot: int, start: int, end: int) -> Segment | None:
-        """Copy tokens start..end of a slot out; None when there is no memory for it."""
+    def export(self, slot: int, start: int, end: int) -> Segment:
+        """Copy the KV of tokens start..end of a slot out. Where `can_splice` is false, start is 0."""
         ...
 
-    def restore(self, slot: int, segments: Sequence[Segment]) -> None:
-        """Replace the slot's content by the segments, joined. The segments stay the caller's."""
+    def restore(self, slot: int, segments: Sequence[Segment], num_tokens: int) -> None:
+        """Replace the slot's content by the segments, joined and cut to `num_tokens`. They stay the caller's."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,66 @@
+"""Which slots are free: lanes of slots, from the widest lane to the longest. Knows no tokens, only sizes."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from proxy_inference_engine.runners.base import Lane
+
+
+class Slots:
+    """Hands out the lowest free slot of a lane, so that the slots in use stay close together."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = tuple(lanes)
+        self._first = [0, *accumulate(lane.num_slots for lane in lanes)]  # lane i holds slots _first[i].._first[i + 1]
+        self._is_held = [False] * self._first[-1]
+        self._lane_of = [i for i, lane in enumerate(lanes) for _ in range(lane.num_slots)]
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._is_held)
+
+    @property
+    def num_held(self) -> int:
+        return sum(self._is_held)
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest sequence any slot can hold."""
+        return max(lane.slot_tokens for lane in self._lanes)
+
+    def lane_of(self, slot: int) -> int:
+        return self._lane_of[slot]
+
+    def capacity(self, slot: int) -> int:
+        return self._lanes[self._lane_of[slot]].slot_tokens
+
+    def lane_for(self, num_tokens: int) -> int:
+        """The first lane whose slots hold so many tokens (the last one if none does)."""
+        for index, lane in enumerate(self._lanes):
+            if lane.slot_tokens >= num_tokens:
+                return index
+        return len(self._lanes) - 1
+
+    def lane_size(self, lane: int) -> int:
+        return self._lanes[lane].num_slots
+
+    def has_free(self, lane: int) -> bool:
+        return not all(self._is_held[self._first[lane] : self._first[lane + 1]])
+
+    def allocate(self, lane: int) -> int | None:
+        for slot in range(self._first[lane], self._first[lane + 1]):
+            if not self._is_held[slot]:
+                self._is_held[slot] = True
+                return slot
+        return None
+
+    def free(self, slot: int) -> None:
+        assert self._is_held[slot], f"slot {slot} freed twice"
+        self._is_held[slot] = False
+
+    def hole(self, lane: int) -> tuple[int, int] | None:
+        """(highest held slot, lowest free slot below it): moving the one into the other closes a gap."""
+        held = [slot for slot in range(self._first[lane], self._first[lane + 1]) if self._is_held[slot]]
+        if not held or len(held) == held[-1] - self._first[lane] + 1:
+            return None
+        return held[-1], self._is_held.index(False, self._first[lane])

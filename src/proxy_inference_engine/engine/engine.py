@@ -1,0 +1,274 @@
+"""The engine: `step` is the whole of it. Read this first.
+
+Synchronous and single-threaded, with the clock passed in, so a simulator can drive it. Knows token ids, not text.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from proxy_inference_engine.cache.prefix import PrefixCache
+from proxy_inference_engine.engine.pace import Pace
+from proxy_inference_engine.engine.scheduler import Grant, Scheduler
+from proxy_inference_engine.engine.sequence import Group, Sequence
+from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError
+from proxy_inference_engine.runners.base import Logits, Row, Runner
+from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
+from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.types import Failed, Finished, FinishReason, Output, Prefilled, Request, Timings, Token
+
+_log = logging.getLogger(__name__)
+
+
+class Delivery(NamedTuple):
+    """One output on its way to the request that waits for it."""
+
+    request_id: str
+    choice: int
+    output: Output
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters that only grow."""
+
+    prompt_tokens: int = 0
+    prompt_tokens_cached: int = 0
+    generated_tokens: int = 0
+    steps: int = 0
+    step_seconds: float = 0.0
+    forward_seconds: float = 0.0
+    failures: int = 0
+
+
+class StepEngine:
+    """Continuous batching over one runner."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        max_cache_bytes: int,
+        step_target_s: float = 0.2,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.runner = runner
+        self.cache = PrefixCache(max_cache_bytes, can_splice=runner.can_splice)
+        self.pace = Pace(target_s=step_target_s, alone_target_s=5 * step_target_s)
+        self.scheduler = Scheduler(runner, self.cache, self.pace)
+        self.totals = Totals()
+        self.num_forward_failures = 0  # in a row
+        self._groups: dict[str, Group] = {}
+        self._outbox: list[Delivery] = []
+        self._arrivals = 0
+        self._clock = clock
+        self._end_ids = runner.tokenizer.end_ids
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.running) or len(self.scheduler.waiting) > 0 or bool(self._outbox)
+
+    @property
+    def context_tokens(self) -> int:
+        return self.scheduler.slots.max_tokens
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._groups
+
+    def add(self, request: Request) -> None:
+        """Queue every choice of a request. Raises when it can never fit."""
+        needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
+        if needed > self.context_tokens + 1:  # the last sampled token needs no KV
+            raise ContextLengthExceeded(f"the request needs {needed} tokens, a sequence holds {self.context_tokens}")
+        now = self._clock()
+        sequences = []
+        for choice in range(request.num_choices):
+            sampler = Sampler(
+                request.sampling,
+                choice=choice,
+                prompt_ids=request.prompt_ids,
+                num_tokens=self.runner.tokenizer.num_tokens,
+            )
+            self._arrivals += 1
+            sequences.append(Sequence(request, choice, sampler, self._arrivals, now))
+        self._groups[request.id] = Group(request, sequences)
+        for sequence in sequences:
+            self.scheduler.add(sequence)
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """End a request, or one choice of it, without another output. Harmless when it is already over."""
+        group = self._groups.get(request_id)
+        if group is None:
+            return
+        for sequence in group.sequences:
+            if choice is None or sequence.choice == choice:
+                self._close(sequence)
+
+    def step(self) -> list[Delivery]:
+        """One turn: schedule, forward, sample, hand out."""
+        started = self._clock()
+        grants = self.scheduler.schedule()
+        if grants:
+            for grant in grants:
+                grant.sequence.start(started)
+            logits = self._forward(grants)
+            for grant, rows in zip(grants, logits, strict=False):
+                self._advance_safely(grant, rows)
+            self.totals.steps += 1
+            self.totals.step_seconds += self._clock() - started
+        delivered, self._outbox = self._outbox, []
+        return delivered
+
+    def fail_all(self, error: PieError) -> list[Delivery]:
+        """End every request with an error: the thread is about to stop."""
+        for request_id in list(self._groups):
+            self._fail(request_id, error)
+        delivered, self._outbox = self._outbox, []
+        return delivered
+
+    def _forward(self, grants: list[Grant]) -> list[Logits]:
+        """Compute the grants; after a second failure in a row of the same step, its requests fail."""
+        for attempt in (1, 2):
+            began = self._clock()
+            try:
+                logits = self.runner.forward([_row(grant) for grant in grants])
+            except Exception:
+                _log.exception("forward pass failed (attempt %d)", attempt)
+                for sequence, _ in grants:
+                    assert sequence.slot is not None
+                    self.runner.truncate(sequence.slot, sequence.num_computed)
+                continue
+            seconds = self._clock() - began
+            self.totals.forward_seconds += seconds
+            self.num_forward_failures = 0
+            num_decoding = sum(sequence.num_pending == 1 for sequence, _ in grants)
+            self.pace.observe(num_decoding, sum(grant.num_tokens for grant in grants) - num_decoding, seconds)
+            return logits
+        self.num_forward_failures += 1
+        for sequence, _ in grants:
+            self._fail(sequence.request.id, EngineFailure("the model failed to compute this request"))
+        return []
+
+    def _advance_safely(self, grant: Grant, logits: Logits) -> None:
+        """The border of one request: whatever goes wrong here ends that request and no other."""
+        if grant.sequence.is_over:  # a sibling failed in this very step
+            return
+        try:
+            self._advance(grant.sequence, grant.num_tokens, logits)
+        except Exception as error:
+            request_id = grant.sequence.request.id
+            if isinstance(error, InvalidLogits):
+                self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
+            else:
+                _log.exception("request %s failed", request_id)
+                self._fail(request_id, EngineFailure("this request failed inside the engine"))
+
+    def _advance(self, sequence: Sequence, num_tokens: int, logits: Logits) -> None:
+        """Commit what was computed; when all of it was, choose the next token."""
+        first = sequence.num_computed
+        sequence.num_computed += num_tokens
+        if sequence.wants_prompt_logprobs:
+            self._add_prompt_logprobs(sequence, first, logits)
+        if sequence.num_pending:
+            return
+        if not sequence.is_prefilled:
+            self._finish_prompt(sequence)
+        if sequence.request.limits.max_tokens == 0:
+            self._finish(sequence, "length")
+        else:
+            self._sample(sequence, logits[-1])
+
+    def _sample(self, sequence: Sequence, logits: Logits) -> None:
+        request = sequence.request
+        is_too_short = sequence.num_generated < request.limits.min_tokens
+        ends = self._ends(request)
+        banned = ends if is_too_short else (self._end_ids if request.limits.ignore_eos else ())
+        token_id = sequence.sampler.sample(logits, sequence.num_tokens, banned)
+        logprob = None
+        if request.num_top_logprobs is not None:
+            logprob = logprob_of(logits, token_id, request.num_top_logprobs)
+        sequence.sampler.accept(token_id)
+        sequence.append(token_id)
+        self.totals.generated_tokens += 1
+        is_end = token_id in ends
+        self._emit(sequence, Token(token_id, logprob, is_visible=not is_end))
+        if is_end:
+            self._finish(sequence, "stop")
+        elif sequence.num_generated >= request.limits.max_tokens:
+            self._finish(sequence, "length")
+
+    def _ends(self, request: Request) -> frozenset[int]:
+        if request.limits.ignore_eos:
+            return request.limits.stop_token_ids
+        return self._end_ids | request.limits.stop_token_ids if request.limits.stop_token_ids else self._end_ids
+
+    def _add_prompt_logprobs(self, sequence: Sequence, first: int, logits: Logits) -> None:
+        """Row i of the logits stands at position first + i and predicts the token after it."""
+        num_top = sequence.request.num_prompt_logprobs
+        assert num_top is not None
+        if np.isnan(logits[:, 0]).any():
+            raise InvalidLogits
+        logits = logits[len(sequence.prompt_logprobs) - (first + 1) :]  # a preempted prompt repeats known positions
+        targets = sequence.ids[len(sequence.prompt_logprobs) : sequence.num_prompt][: len(logits)]
+        sequence.prompt_logprobs.extend(prompt_logprobs(logits[: len(targets)], targets, num_top))
+
+    def _finish_prompt(self, sequence: Sequence) -> None:
+        sequence.prefilled_at = self._clock()
+        num_cached = sequence.num_cached_tokens or 0
+        self.totals.prompt_tokens += sequence.num_prompt
+        self.totals.prompt_tokens_cached += num_cached
+        logprobs = tuple(sequence.prompt_logprobs) if sequence.request.num_prompt_logprobs is not None else None
+        self._emit(sequence, Prefilled(num_cached, logprobs))
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        now = self._clock()
+        started, prefilled = sequence.started_at or now, sequence.prefilled_at or now
+        timings = Timings(
+            queued_ms=(started - sequence.arrived_at) * 1000,
+            prompt_ms=(prefilled - started) * 1000,
+            predicted_ms=(now - prefilled) * 1000,
+        )
+        self._emit(sequence, Finished(reason, timings))
+        self._close(sequence)
+
+    def _fail(self, request_id: str, error: PieError) -> None:
+        """One failing choice fails its siblings; the request hears of it once."""
+        group = self._groups.get(request_id)
+        if group is None:  # a sibling failed before
+            return
+        self.totals.failures += 1
+        first = next((sequence for sequence in group.sequences if not sequence.is_over), group.sequences[0])
+        self._emit(first, Failed(error))
+        for sequence in group.sequences:
+            self._close(sequence, keep=False)
+
+    def _close(self, sequence: Sequence, *, keep: bool = True) -> None:
+        sequence.is_over = True
+        self.scheduler.release(sequence, keep=keep)
+        group = self._groups.get(sequence.request.id)
+        if group is not None and group.is_over:
+            del self._groups[sequence.request.id]
+
+    def _emit(self, sequence: Sequence, output: Output) -> None:
+        self._outbox.append(Delivery(sequence.request.id, sequence.choice, output))
+
+    def check(self) -> None:
+        """Raise if anything is accounted for wrongly; at idle nothing may be held."""
+        self.scheduler.check()
+        live = [sequence for group in self._groups.values() for sequence in group.sequences if not sequence.is_over]
+        assert len(live) == len(self.scheduler.running) + len(self.scheduler.waiting), "a lost sequence"
+
+
+def _row(grant: Grant) -> Row:
+    sequence, num_tokens = grant
+    assert sequence.slot is not None
+    ids = sequence.ids[sequence.num_computed : sequence.num_computed + num_tokens]
+    if sequence.wants_prompt_logprobs:
+        num_logits = num_tokens
+    else:
+        num_logits = int(sequence.num_computed + num_tokens == sequence.num_tokens)
+    return Row(sequence.slot, sequence.num_computed, ids, num_logits)

@@ -1,0 +1,256 @@
+"""Who runs, where, and how many tokens each computes in the next step. Pure decisions: no clock, no thread, no logits.
+
+There is no prefill or decode phase. A sequence has tokens to compute; `schedule` grants each running one some of them.
+Joining late, prefix hits, chunked prompts and recomputation after preemption are then one path.
+"""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
+from proxy_inference_engine.cache.slots import Slots
+from proxy_inference_engine.engine.pace import Pace
+from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.engine.waiting import WaitingLine
+from proxy_inference_engine.runners.base import Runner
+
+_log = logging.getLogger(__name__)
+
+_HEADROOM = 128  # tokens a sequence should be able to write before it outgrows its slot
+_MIN_SHARED = 16  # a shared prefix shorter than this is not worth waiting for
+_OLDEST_SHARE = 4  # the oldest prompt gets at least 1/4 of a step, so that short ones never starve it
+
+
+class Grant(NamedTuple):
+    sequence: Sequence
+    num_tokens: int
+
+
+@dataclass(slots=True)
+class Counters:
+    num_preemptions: int = 0
+    num_moves: int = 0
+
+
+class Scheduler:
+    """Owns the slots and the waiting line; moves KV between slots and cache through the runner."""
+
+    def __init__(self, runner: Runner, cache: PrefixCache, pace: Pace) -> None:
+        self.slots = Slots(runner.lanes)
+        self.waiting = WaitingLine()
+        self.running: list[Sequence] = []  # by age
+        self.counters = Counters()
+        self._runner = runner
+        self._cache = cache
+        self._pace = pace
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.add(sequence)
+
+    def release(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Free everything a sequence holds; what it computed stays in the cache if it may be kept. Idempotent."""
+        self.waiting.remove(sequence)
+        if sequence.slot is None:
+            return
+        if keep:
+            self.publish(sequence, sequence.num_computed)
+        self._runner.release(sequence.slot)
+        self.slots.free(sequence.slot)
+        self.running.remove(sequence)
+        sequence.slot = None
+        sequence.num_computed = 0
+
+    def schedule(self) -> list[Grant]:
+        """Grants for one step, sorted by slot."""
+        self._make_fit()
+        self._admit()
+        self._close_holes()
+        grants = [*self._decode_grants(), *self._prompt_grants()]
+        return sorted(grants, key=lambda grant: grant.sequence.slot or 0)
+
+    # Admission
+
+    def _admit(self) -> None:
+        if not self.waiting:
+            return
+        blocked: set[tuple[int, str]] = set()  # lanes in which a tenant gets nothing now
+        for sequence in self.waiting.in_turn(self._num_running()):
+            lane = self._lane_for(sequence)
+            if (lane, sequence.tenant) in blocked:
+                continue
+            victim = None if self.slots.has_free(lane) else self._victim(sequence, lane)
+            if victim is None and not self.slots.has_free(lane):
+                blocked.add((lane, sequence.tenant))
+                continue
+            if self._is_being_computed(sequence):
+                continue
+            if victim is not None:
+                self._preempt(victim)
+            self._start(sequence, lane)
+
+    def _start(self, sequence: Sequence, lane: int) -> None:
+        slot = self.slots.allocate(lane)
+        assert slot is not None
+        sequence.slot = slot
+        sequence.num_computed = self._restore(sequence, slot)
+        if sequence.num_cached_tokens is None:
+            sequence.num_cached_tokens = sequence.num_computed
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        self.running.sort(key=lambda other: other.arrival)
+
+    def _restore(self, sequence: Sequence, slot: int) -> int:
+        """Put the longest cached prefix into the slot; its length. A failing copy only costs the computation."""
+        match = self._cache.match(sequence.tenant, sequence.reusable_ids)
+        if match.node is None:
+            return 0
+        try:
+            self._runner.restore(slot, match.segments, match.num_tokens)
+        except Exception:
+            _log.exception("a cached prefix could not be restored")
+            self._runner.release(slot)
+            return 0
+        return match.num_tokens
+
+    def _is_being_computed(self, sequence: Sequence) -> bool:
+        """Whether to wait because a running sequence is computing a prefix of this one.
+
+        When it already has, its KV goes to the cache now, where `_start` finds it.
+        """
+        ids = sequence.reusable_ids
+        best, donor = 0, None
+        for other in self.running:
+            if other.tenant == sequence.tenant:
+                shared = common_prefix(other.ids, ids)
+                if shared > best:
+                    best, donor = shared, other
+        if donor is None or best < _MIN_SHARED:
+            return False
+        if best < self._cache.match(sequence.tenant, ids).num_tokens + _MIN_SHARED:
+            return False
+        if donor.num_computed >= best:
+            self.publish(donor, best if self._runner.can_splice else donor.num_computed)
+            return False
+        # A prefix the cache could never hold is not worth waiting for.
+        return best * self._runner.info.kv_bytes_per_token <= self._cache.max_bytes and self._runner.can_splice
+
+    def publish(self, sequence: Sequence, num_tokens: int) -> None:
+        """Copy the KV of a running sequence's first tokens into the cache."""
+        slot = sequence.slot
+        if slot is None or num_tokens == 0 or self._cache.max_bytes == 0:
+            return
+        try:
+            self._cache.insert(
+                sequence.tenant,
+                sequence.ids[:num_tokens],
+                lambda start: self._runner.export(slot, start, num_tokens),
+                self._runner.info.kv_bytes_per_token,
+            )
+        except Exception:
+            _log.exception("a prefix could not be cached")
+
+    # Room
+
+    def _lane_for(self, sequence: Sequence) -> int:
+        limit = sequence.num_prompt + sequence.request.limits.max_tokens
+        return self.slots.lane_for(min(limit, sequence.num_tokens + _HEADROOM))
+
+    def _num_running(self) -> Counter[str]:
+        return Counter(sequence.tenant for sequence in self.running)
+
+    def _victim(self, sequence: Sequence, lane: int) -> Sequence | None:
+        """The youngest of the tenant that holds most of a lane, if without it that tenant is no worse off than ours."""
+        held = [other for other in self.running if self.slots.lane_of(other.slot or 0) == lane]
+        counts = Counter(other.tenant for other in held)
+        greedy = max(counts, key=lambda tenant: counts[tenant])
+        if counts[greedy] < counts[sequence.tenant] + 2:
+            return None
+        return max((other for other in held if other.tenant == greedy), key=lambda other: other.arrival)
+
+    def _preempt(self, sequence: Sequence, *, keep: bool = True) -> None:
+        self.release(sequence, keep=keep)
+        self.waiting.add(sequence)
+        self.counters.num_preemptions += 1
+
+    def _make_fit(self) -> None:
+        """Move sequences that outgrew their slots to longer ones; park them when none is free."""
+        for sequence in list(self.running):
+            if sequence.slot is None or sequence.num_tokens <= self.slots.capacity(sequence.slot):
+                continue
+            lane = self.slots.lane_for(sequence.num_tokens)
+            if not self.slots.has_free(lane):
+                self._preempt(self._victim(sequence, lane) or sequence)
+            if sequence.slot is not None:
+                self._move(sequence, lane)
+
+    def _move(self, sequence: Sequence, lane: int) -> None:
+        """Into the lowest free slot of a lane; if the copy fails the sequence is computed again later."""
+        target = self.slots.allocate(lane)
+        assert target is not None and sequence.slot is not None
+        try:
+            self._copy(sequence.slot, target, sequence.num_computed)
+        except Exception:
+            _log.exception("a sequence could not be moved")
+            self._runner.release(target)
+            self.slots.free(target)
+            self._preempt(sequence, keep=False)
+            return
+        self._runner.release(sequence.slot)
+        self.slots.free(sequence.slot)
+        sequence.slot = target
+        self.counters.num_moves += 1
+
+    def _copy(self, source: int, target: int, num_tokens: int) -> None:
+        if num_tokens:
+            segment = self._runner.export(source, 0, num_tokens)
+            try:
+                self._runner.restore(target, [segment], num_tokens)
+            finally:
+                segment.free()
+
+    def _close_holes(self) -> None:
+        """One move per lane and step at most: rows next to each other are computed together."""
+        for lane in range(len(self._runner.lanes)):
+            hole = self.slots.hole(lane)
+            if hole is not None:
+                last = next(sequence for sequence in self.running if sequence.slot == hole[0])
+                self._move(last, lane)
+
+    # Grants
+
+    def _decode_grants(self) -> list[Grant]:
+        return [Grant(sequence, 1) for sequence in self.running if sequence.num_pending == 1]
+
+    def _prompt_grants(self) -> list[Grant]:
+        """The shortest prompts first, for they answer soonest, after the oldest one's share."""
+        prompts = [sequence for sequence in self.running if sequence.num_pending > 1]
+        if not prompts:
+            return []
+        num_decoding = len(self.running) - len(prompts)
+        budget = self._pace.chunk(num_decoding, self._runner.max_batch_tokens - num_decoding)
+        # Echoing a prompt returns logits for each of its tokens, of which a step can hold only so many.
+        num_logits = self._runner.max_logits - len(self.running)
+        granted = dict.fromkeys(prompts, 0)
+        oldest_share = max(1, budget // _OLDEST_SHARE)
+        by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
+        for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
+            num_tokens = min(share, budget, sequence.num_pending - granted[sequence])
+            if sequence.wants_prompt_logprobs:
+                num_tokens = min(num_tokens, num_logits)
+                num_logits -= num_tokens
+            granted[sequence] += num_tokens
+            budget -= num_tokens
+        return [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
+
+    # Invariants
+
+    def check(self) -> None:
+        """Raise if slots, line and cache disagree; run after every step in tests."""
+        held = [sequence.slot for sequence in self.running]
+        assert None not in held and len(set(held)) == len(held), "a slot with two owners"
+        assert self.slots.num_held == len(held), "slots held by nobody"
+        assert all(sequence.slot is None for sequence in self.waiting), "a waiting sequence holds a slot"
+        assert self._cache.num_locked == 0, "a lock outlived its step"
+        self._cache.check()

@@ -1,0 +1,95 @@
+"""The mutable life of one choice, and of the request whose choices share a fate. Owned by the engine thread."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from proxy_inference_engine.runners.base import TokenIds
+from proxy_inference_engine.sampling.sampler import Sampler
+from proxy_inference_engine.types import Logprob, Request
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Stored: the tokens, how many of them have KV in `slot`, and where the choice stands.
+
+    0 ............ num_computed ............ num_tokens
+    | KV in the slot |      still to compute      |
+    """
+
+    request: Request
+    choice: int
+    sampler: Sampler
+    arrival: int  # order among all sequences; a smaller one is older
+    arrived_at: float
+    num_computed: int = 0
+    slot: int | None = None
+    num_cached_tokens: int | None = None  # restored at first admission, for usage
+    started_at: float | None = None
+    prefilled_at: float | None = None
+    is_over: bool = False
+    prompt_logprobs: list[Logprob | None] = field(default_factory=list)
+    num_tokens: int = 0
+    _buffer: TokenIds = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def __post_init__(self) -> None:
+        prompt = np.asarray(self.request.prompt_ids, np.int32)
+        self._buffer = np.concatenate([prompt, np.empty(64, np.int32)])
+        self.num_tokens = len(prompt)
+        if self.request.num_prompt_logprobs is not None:
+            self.prompt_logprobs.append(None)  # nothing predicts the first token
+
+    @property
+    def ids(self) -> TokenIds:
+        return self._buffer[: self.num_tokens]
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.request.prompt_ids)
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_tokens - self.num_prompt
+
+    @property
+    def num_pending(self) -> int:
+        return self.num_tokens - self.num_computed
+
+    @property
+    def is_prefilled(self) -> bool:
+        return self.prefilled_at is not None
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        return self.request.num_prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt
+
+    @property
+    def tenant(self) -> str:
+        return self.request.tenant
+
+    @property
+    def reusable_ids(self) -> TokenIds:
+        """What may come from the cache: every token whose own logits are not needed any more."""
+        return self.ids[: len(self.prompt_logprobs) - 1 if self.wants_prompt_logprobs else self.num_tokens - 1]
+
+    def start(self, now: float) -> None:
+        if self.started_at is None:
+            self.started_at = now
+
+    def append(self, token_id: int) -> None:
+        if self.num_tokens == len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
+        self._buffer[self.num_tokens] = token_id
+        self.num_tokens += 1
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """All choices of one request: one failing fails them all, and the request is over when the last one is."""
+
+    request: Request
+    sequences: list[Sequence]
+
+    @property
+    def is_over(self) -> bool:
+        return all(sequence.is_over for sequence in self.sequences)

@@ -1,0 +1,277 @@
+"""The thread border: the engine's thread on one side, the event loop on the other. The only file that knows both.
+
+Messages go in through one queue; what a step brought goes out in one call into each event loop that waits for it.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy_inference_engine.engine.base import Item, Stats
+from proxy_inference_engine.engine.engine import Delivery, StepEngine
+from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError, QueueFull, Unavailable
+from proxy_inference_engine.runners.base import ModelInfo, Tokenizer
+from proxy_inference_engine.types import Failed, Finished, Request
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 0.5  # an idle thread shows that it lives this often
+_STUCK_SECONDS = 10.0
+_MAX_FORWARD_FAILURES = 3  # in a row, then the engine is no longer ready
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How much may wait before a request is refused."""
+
+    max_waiting: int = 256
+    max_waiting_per_tenant: int = 64
+    max_waiting_tokens: int = 2_000_000
+
+
+class _Submit(NamedTuple):
+    stream: "WorkerStream"
+
+
+class _Cancel(NamedTuple):
+    request_id: str
+    choice: int | None
+
+
+class _Stop(NamedTuple):
+    error: PieError
+
+
+_Message = _Submit | _Cancel | _Stop
+
+
+class WorkerStream:
+    """The event loop's end of one request."""
+
+    def __init__(self, worker: "Worker", request: Request) -> None:
+        self.request = request
+        self.loop = asyncio.get_running_loop()
+        self._worker = worker
+        self._items: list[Item] = []
+        self._open = set(range(request.num_choices))
+        self._has_news = asyncio.Event()
+
+    def put(self, items: list[Item]) -> None:
+        """Called in the event loop with what a step brought."""
+        for item in items:
+            if item.choice not in self._open:
+                continue
+            self._items.append(item)
+            if isinstance(item.output, Finished):
+                self._open.discard(item.choice)
+            elif isinstance(item.output, Failed):
+                self._open.clear()
+        self._has_news.set()
+
+    def cancel(self, choice: int | None = None) -> None:
+        if not self._open:
+            return
+        self._open = set() if choice is None else self._open - {choice}
+        self._worker.send(_Cancel(self.request.id, choice if self._open else None))
+        if not self._open:
+            self._worker.forget(self.request.id)
+        self._has_news.set()
+
+    async def __aiter__(self) -> AsyncIterator[list[Item]]:
+        while True:
+            items, self._items = self._items, []
+            if items:
+                yield items
+            elif not self._open:
+                return
+            else:
+                self._has_news.clear()
+                await self._has_news.wait()
+
+
+class Worker:
+    """Runs a StepEngine in its own thread and implements `engine.base.Engine` for the event loop."""
+
+    def __init__(self, engine: StepEngine, admission: Admission | None = None) -> None:
+        self._engine = engine
+        self._admission = admission or Admission()
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._streams: dict[str, WorkerStream] = {}  # engine thread only
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._heartbeat = time.monotonic()
+        self._is_draining = False
+        self._unanswered: dict[str, Request] = {}  # submitted, nothing came yet; event loop only
+
+    # Any thread
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._engine.runner.info
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.runner.tokenizer
+
+    @property
+    def context_tokens(self) -> int:
+        return self._engine.context_tokens
+
+    @property
+    def is_ready(self) -> bool:
+        is_beating = time.monotonic() - self._heartbeat < _STUCK_SECONDS
+        is_sound = self._engine.num_forward_failures < _MAX_FORWARD_FAILURES
+        return self._thread.is_alive() and is_beating and is_sound and not self._is_draining
+
+    def start(self) -> None:
+        self._heartbeat = time.monotonic()
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Refuse what comes from now on; what runs goes on."""
+        self._is_draining = True
+
+    def stop(self) -> None:
+        """End what still runs with an error, then the thread."""
+        self.drain()
+        self.send(_Stop(Unavailable("the server is shutting down", code="shutting_down")))
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        self._engine.runner.close()
+
+    def send(self, message: _Message) -> None:
+        self._inbox.put(message)
+
+    def submit(self, request: Request) -> WorkerStream:
+        if self._is_draining:
+            raise Unavailable("the server is shutting down", code="shutting_down")
+        if not self._thread.is_alive():
+            raise Unavailable("the engine has stopped")
+        num_needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
+        if num_needed > self.context_tokens + 1:
+            raise ContextLengthExceeded(
+                f"the request needs {num_needed} tokens; a sequence can have {self.context_tokens} here"
+            )
+        self._refuse_overload(request)
+        stream = WorkerStream(self, request)
+        self._unanswered[request.id] = request
+        self.send(_Submit(stream))
+        return stream
+
+    def _refuse_overload(self, request: Request) -> None:
+        limits, num_slots = self._admission, self._engine.scheduler.slots.num_slots
+        waiting = self._unanswered.values()
+        num_waiting = sum(other.num_choices for other in waiting)
+        if num_waiting >= limits.max_waiting + num_slots:
+            raise QueueFull(f"{num_waiting} answers are waited for already; try again soon", retry_after_s=2)
+        num_own = sum(other.num_choices for other in waiting if other.tenant == request.tenant)
+        if num_own >= limits.max_waiting_per_tenant + num_slots:
+            raise QueueFull(f"this key waits for {num_own} answers already; try again soon", retry_after_s=2)
+        num_tokens = sum(len(other.prompt_ids) for other in waiting) + len(request.prompt_ids)
+        if waiting and num_tokens > limits.max_waiting_tokens:
+            raise QueueFull("too many prompt tokens are waiting already; try again soon", retry_after_s=5)
+
+    def stats(self) -> Stats:
+        """Read without a lock: single numbers of another thread, good enough for a gauge."""
+        engine, totals, scheduler = self._engine, self._engine.totals, self._engine.scheduler
+        return Stats(
+            num_running=len(scheduler.running),
+            num_waiting=max(
+                0, sum(other.num_choices for other in list(self._unanswered.values())) - len(scheduler.running)
+            ),
+            num_slots=scheduler.slots.num_slots,
+            num_cached_tokens=engine.cache.num_tokens,
+            cached_bytes=engine.cache.num_bytes,
+            max_cached_bytes=engine.cache.max_bytes,
+            total_prompt_tokens=totals.prompt_tokens,
+            total_prompt_tokens_cached=totals.prompt_tokens_cached,
+            total_generated_tokens=totals.generated_tokens,
+            total_steps=totals.steps,
+            total_step_seconds=totals.step_seconds,
+            total_forward_seconds=totals.forward_seconds,
+            total_preemptions=scheduler.counters.num_preemptions,
+            total_failures=totals.failures,
+            heartbeat_age_s=time.monotonic() - self._heartbeat,
+        )
+
+    # Engine thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                self._heartbeat = time.monotonic()
+        except Exception:
+            _log.exception("the engine thread failed")
+            self._hand_out(self._engine.fail_all(EngineFailure("the engine failed")))
+
+    def _turn(self) -> bool:
+        """Take in what was sent, step once; False when told to stop."""
+        stop = self._take_in()
+        if stop is not None:
+            self._hand_out(self._engine.fail_all(stop.error))
+            return False
+        if self._engine.has_work:
+            self._hand_out(self._engine.step())
+        return True
+
+    def _take_in(self) -> _Stop | None:
+        """Every message that is there; wait for one only when there is nothing to do."""
+        try:
+            message = self._inbox.get(block=not self._engine.has_work, timeout=_IDLE_SECONDS)
+            while True:
+                if isinstance(message, _Stop):
+                    return message
+                self._handle(message)
+                message = self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _handle(self, message: _Submit | _Cancel) -> None:
+        if isinstance(message, _Cancel):
+            self._engine.cancel(message.request_id, message.choice)
+            if message.choice is None:
+                self._streams.pop(message.request_id, None)
+            return
+        request = message.stream.request
+        self._streams[request.id] = message.stream
+        try:
+            self._engine.add(request)
+        except PieError as error:
+            self._hand_out([Delivery(request.id, 0, Failed(error))])
+
+    def _hand_out(self, deliveries: list[Delivery]) -> None:
+        """One call into the event loop per step, however many streams have news."""
+        by_stream: dict[WorkerStream, list[Item]] = {}
+        ended: set[str] = set()
+        for request_id, choice, output in deliveries:
+            stream = self._streams.get(request_id)
+            if stream is not None:
+                by_stream.setdefault(stream, []).append(Item(choice, output))
+                if request_id not in self._engine:
+                    ended.add(request_id)
+        for request_id in ended:
+            del self._streams[request_id]
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[WorkerStream, list[Item]]]] = {}
+        for stream, items in by_stream.items():
+            by_loop.setdefault(stream.loop, []).append((stream, items))
+        for loop, news in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._deliver, news)
+            except RuntimeError:  # that loop is closed: nobody waits for these any more
+                for stream, _ in news:
+                    self._engine.cancel(stream.request.id)
+
+    # Event loop
+
+    def _deliver(self, news: list[tuple[WorkerStream, list[Item]]]) -> None:
+        for stream, items in news:
+            self._unanswered.pop(stream.request.id, None)
+            stream.put(items)
+
+    def forget(self, request_id: str) -> None:
+        """The event loop cancelled a request: it waits for nothing any more."""
+        self._unanswered.pop(request_id, None)

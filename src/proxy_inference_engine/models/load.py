@@ -1,0 +1,60 @@
+"""From a configuration to a running engine: find the file, size the memory, load, start the thread."""
+
+from collections.abc import Callable
+
+from proxy_inference_engine.config import Config, available_cores, available_memory
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Admission, Worker
+from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.runners.llama_cpp.plan import plan_lanes
+from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
+from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
+
+_KV_SHARE = 0.4  # of what is free once the weights are loaded
+_CACHE_SHARE = 0.15
+_MAX_CACHE_BYTES = 4 << 30
+
+
+def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
+    """A started worker; `report` is told of steps a person would wait for. Raises StartupError."""
+    file = resolve(config.model)
+    runner = _load_runner(config, file, report)
+    engine = StepEngine(
+        runner,
+        max_cache_bytes=runner.cache_bytes,
+        step_target_s=config.step_target_ms / 1000,
+    )
+    worker = Worker(
+        engine,
+        Admission(
+            max_waiting=config.max_waiting,
+            max_waiting_per_tenant=config.max_waiting_per_key,
+            max_waiting_tokens=config.max_waiting_tokens,
+        ),
+    )
+    worker.start()
+    return worker
+
+
+def _load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
+    threads = config.threads or available_cores()
+    path = file.path
+    if config.convert_weights == "auto":
+        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
+    model = Model(path, gpu_layers=config.gpu_layers)
+    free = available_memory()
+    context_tokens = min(config.context or model.context_tokens, model.context_tokens)
+    # K and V, two bytes a number; exact mode keeps K in 34 bytes per 32 numbers.
+    token_bytes = model.num_kv_values * (2 + 34 / 32 if config.exact else 4)
+    lanes = plan_lanes(
+        context_tokens=context_tokens,
+        num_slots=config.slots,
+        token_bytes=int(token_bytes),
+        max_bytes=config.kv_memory or int(free * _KV_SHARE),
+    )
+    cache_bytes = config.cache_memory
+    if cache_bytes is None:
+        cache_bytes = min(_MAX_CACHE_BYTES, int(free * _CACHE_SHARE))
+    settings = Settings(name=file.name, lanes=lanes, threads=threads, is_exact=config.exact, cache_bytes=cache_bytes)
+    return LlamaRunner(model, settings)

@@ -1,0 +1,65 @@
+"""What a choice says, as text: the prompt was read, text came, it ended or it broke. Knows no HTTP and no JSON."""
+
+import builtins
+from dataclasses import dataclass
+
+from proxy_inference_engine.errors import PieError
+from proxy_inference_engine.types import FinishReason, Timings
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One of the likeliest tokens at a position."""
+
+    token: str
+    logprob: float
+    bytes: builtins.bytes
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token with its log-probability. `bytes` are its raw bytes; `token` is those, decoded with U+FFFD for halves."""
+
+    token: str
+    logprob: float
+    bytes: builtins.bytes
+    top: tuple[TopLogprob, ...]
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead:
+    """The prompt is computed; comes before any text."""
+
+    num_cached_tokens: int
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of text, with the tokens whose last character it carries."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The choice is complete. `num_tokens` counts the end token, but none after the one that completed `stop_str`."""
+
+    reason: FinishReason
+    stop_str: str | None
+    num_tokens: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The choice failed; nothing follows."""
+
+    error: PieError
+
+
+# Per choice: PromptRead, TextDelta*, then exactly one of Ended or Broken (Broken may come at any time).
+Event = PromptRead | TextDelta | Ended | Broken

@@ -1,0 +1,204 @@
+"""A model that costs nothing: its logits are a hash of every token before them.
+
+Shipped for tests, the simulator and load tests. Because a logit row depends on the whole content of a slot, any mistake
+in caching, moving or truncating KV changes the text. It checks its callers: what llama.cpp would answer with an abort
+raises here.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Segment, TokenIds
+
+_NUM_ROWS = 4096  # distinct logit rows
+_MASK = (1 << 64) - 1
+_BYTES_PER_TOKEN = 64
+
+BOS, TURN_START, TURN_END, TEXT_END = 256, 257, 258, 259
+_SPECIALS = {"<|bos|>": BOS, "<|im_start|>": TURN_START, "<|im_end|>": TURN_END, "<|endoftext|>": TEXT_END}
+_NUM_TOKENS = 260
+
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class ByteTokenizer:
+    """One token per byte, and four control tokens."""
+
+    num_tokens = _NUM_TOKENS
+    end_ids = frozenset({TURN_END, TEXT_END})
+    control_ids = frozenset(_SPECIALS.values())
+
+    def __init__(self, *, has_bos: bool = False) -> None:
+        self.bos_id = BOS if has_bos else None
+        self.specials = dict(_SPECIALS)
+        self._names = {token_id: text.encode() for text, token_id in _SPECIALS.items()}
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < 256 else self._names[token_id]
+
+
+@dataclass(slots=True)
+class FakeSegment:
+    """Token ids in place of KV, so that joining the wrong pieces shows."""
+
+    ids: TokenIds
+    is_freed: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.ids) * _BYTES_PER_TOKEN
+
+    def split(self, at: int) -> tuple["FakeSegment", "FakeSegment"]:
+        assert 0 < at < len(self.ids)
+        self.free()
+        return FakeSegment(self.ids[:at]), FakeSegment(self.ids[at:])
+
+    def free(self) -> None:
+        assert not self.is_freed, "segment freed twice"
+        self.is_freed = True
+
+
+@dataclass(slots=True)
+class _Slot:
+    ids: list[int] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)  # of ids[:i + 1]
+
+    def append(self, token_id: int) -> None:
+        last = self.hashes[-1] if self.hashes else 0x9E3779B97F4A7C15
+        value = ((last ^ token_id) * 0xBF58476D1CE4E5B9) & _MASK
+        self.ids.append(token_id)
+        self.hashes.append(value ^ (value >> 29))
+
+    def truncate(self, num_tokens: int) -> None:
+        del self.ids[num_tokens:], self.hashes[num_tokens:]
+
+
+class FakeRunner:
+    """See the module; `on_forward` and `on_copy` may raise to inject faults, `poison_id` in a sequence makes its logits NaN."""
+
+    def __init__(
+        self,
+        *,
+        lanes: Sequence[Lane] = (Lane(16, 1024), Lane(1, 8192)),
+        step_seconds: Callable[[int], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        on_forward: Callable[[Sequence[Row]], None] | None = None,
+        on_copy: Callable[[], None] | None = None,
+        poison_id: int | None = None,
+        end_bias: float = 0.0,
+        can_splice: bool = True,
+        has_bos: bool = False,
+    ) -> None:
+        self.tokenizer = ByteTokenizer(has_bos=has_bos)
+        self.lanes = tuple(lanes)
+        self.max_batch_tokens = 512
+        self.max_logits = max(64, *(lane.num_slots for lane in lanes))
+        self.can_splice = can_splice
+        self.num_computed_tokens = 0
+        self._slots = [_Slot() for lane in lanes for _ in range(lane.num_slots)]
+        self._capacity = [lane.slot_tokens for lane in lanes for _ in range(lane.num_slots)]
+        self._table = _logit_table(end_bias)
+        self._step_seconds = step_seconds
+        self._sleep = sleep
+        self._on_forward = on_forward
+        self._on_copy = on_copy
+        self._poison_id = poison_id
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            name="fake",
+            architecture="fake",
+            description="hash of the prefix",
+            context_tokens=max(lane.slot_tokens for lane in self.lanes),
+            chat_template=_TEMPLATE,
+            fingerprint="fp_fake",
+            num_parameters=0,
+            weight_bytes=self._table.nbytes,
+            kv_bytes_per_token=_BYTES_PER_TOKEN,
+        )
+
+    def forward(self, rows: Sequence[Row]) -> list[Logits]:
+        assert [row.slot for row in rows] == sorted({row.slot for row in rows}), "rows must be sorted by slot"
+        num_tokens = sum(len(row.ids) for row in rows)
+        assert 0 < num_tokens <= self.max_batch_tokens * len(self.lanes)
+        if self._step_seconds is not None:
+            self._sleep(self._step_seconds(num_tokens))
+        outputs = [self._compute(row) for row in rows]
+        if self._on_forward is not None:
+            self._on_forward(rows)
+        return outputs
+
+    def _compute(self, row: Row) -> Logits:
+        slot = self._slots[row.slot]
+        assert len(slot.ids) == row.start, f"slot {row.slot} holds {len(slot.ids)} tokens, row starts at {row.start}"
+        assert row.start + len(row.ids) <= self._capacity[row.slot], "slot overflow"
+        for token_id in row.ids:
+            slot.append(int(token_id))
+        self.num_computed_tokens += len(row.ids)
+        first = len(slot.hashes) - row.num_logits
+        logits: Logits = self._table[[value % _NUM_ROWS for value in slot.hashes[first:]]]
+        if self._poison_id is not None and self._poison_id in slot.ids:
+            logits[:] = np.nan
+        return logits
+
+    def truncate(self, slot: int, num_tokens: int) -> None:
+        self._slots[slot].truncate(num_tokens)
+
+    def release(self, slot: int) -> None:
+        self._slots[slot] = _Slot()
+
+    def export(self, slot: int, start: int, end: int) -> FakeSegment:
+        ids = self._slots[slot].ids
+        assert 0 <= start < end <= len(ids), f"export {start}..{end} of {len(ids)} tokens"
+        assert self.can_splice or start == 0
+        if self._on_copy is not None:
+            self._on_copy()
+        return FakeSegment(np.array(ids[start:end], np.int32))
+
+    def restore(self, slot: int, segments: Sequence[Segment], num_tokens: int) -> None:
+        total = sum(segment.num_tokens for segment in segments)
+        assert total == num_tokens or (self.can_splice and total > num_tokens)
+        assert num_tokens <= self._capacity[slot], "slot overflow"
+        fresh = _Slot()
+        for segment in segments:
+            assert isinstance(segment, FakeSegment)
+            assert not segment.is_freed, "restored from a freed segment"
+            for token_id in segment.ids:
+                fresh.append(int(token_id))
+        fresh.truncate(num_tokens)
+        self._slots[slot] = fresh
+        if self._on_copy is not None:
+            self._on_copy()
+
+    def num_slot_tokens(self, slot: int) -> int:
+        return len(self._slots[slot].ids)
+
+    def close(self) -> None:
+        self._slots.clear()
+
+
+@cache
+def _logit_table(end_bias: float) -> Logits:
+    """Random rows that like lower-case letters and spaces, sometimes other bytes, seldom an end token."""
+    table = np.random.default_rng(7).normal(0.0, 1.5, (_NUM_ROWS, _NUM_TOKENS)).astype(np.float32)
+    table[:, 128:] -= 6.0
+    table[:, :32] -= 6.0
+    table[:, ord("a") : ord("z") + 1] += 4.0
+    table[:, ord(" ")] += 5.0
+    table[:, [TURN_END]] += 6.5 + end_bias
+    return table

@@ -1,0 +1,136 @@
+"""One llama_context: a lane of slots, each a stream of its own, computed together in one call."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from proxy_inference_engine.runners.base import Lane, Logits, Row
+from proxy_inference_engine.runners.llama_cpp.arena import Bytes
+from proxy_inference_engine.runners.llama_cpp.model import Model
+
+MAX_BATCH = 512
+_FLASH_OFF, _FLASH_ON = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    threads: int
+    is_exact: bool  # K cache Q8_0 and flash attention: rows come out bit-equal in every batch
+    has_flash: bool
+    max_logits: int
+
+
+class LaneContext:
+    """Fills batches through numpy views and reads logits in place."""
+
+    def __init__(self, model: Model, lane: Lane, settings: LaneSettings) -> None:
+        self.lane = lane
+        self._num_tokens = int(llama_cpp.llama_vocab_n_tokens(model.vocab))
+        self._model = model  # the context refers to it
+        self._context = llama_cpp.llama_init_from_model(model.handle, _params(lane, settings))
+        if not self._context:
+            raise MemoryError(f"llama.cpp could not make a context of {lane.num_slots} × {lane.slot_tokens} tokens")
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._batch = _Batch(MAX_BATCH + lane.num_slots)
+
+    def decode(self, rows: Sequence[Row], first_slot: int) -> list[Logits]:
+        """Compute the rows, whose slots start at `first_slot` in this lane."""
+        num_logits = self._batch.fill(rows, first_slot)
+        status = llama_cpp.llama_decode(self._context, self._batch.struct)
+        if status != 0:
+            raise RuntimeError(f"llama_decode returned {status}")
+        if num_logits == 0:
+            return [np.empty((0, self._num_tokens), np.float32) for _ in rows]
+        pointer = llama_cpp.llama_get_logits(self._context)
+        logits = np.ctypeslib.as_array(pointer, shape=(num_logits, self._num_tokens))
+        ends = np.cumsum([row.num_logits for row in rows])
+        return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]
+
+    def truncate(self, index: int, num_tokens: int) -> bool:
+        """False where the model's memory cannot forget a part."""
+        return bool(llama_cpp.llama_memory_seq_rm(self._memory, index, num_tokens, -1))
+
+    def clear(self, index: int) -> None:
+        llama_cpp.llama_memory_seq_rm(self._memory, index, -1, -1)
+
+    def state_bytes(self, index: int) -> int:
+        return int(llama_cpp.llama_state_seq_get_size(self._context, index))
+
+    def read_state(self, index: int, into: Bytes) -> None:
+        written = llama_cpp.llama_state_seq_get_data(self._context, _pointer(into), len(into), index)
+        if written != len(into):
+            raise RuntimeError(f"exported {written} bytes of KV instead of {len(into)}")
+
+    def write_state(self, index: int, data: Bytes) -> None:
+        read = llama_cpp.llama_state_seq_set_data(self._context, _pointer(data), len(data), index)
+        if read != len(data):
+            raise RuntimeError(f"imported {read} bytes of KV instead of {len(data)}")
+
+    def close(self) -> None:
+        if self._context:
+            llama_cpp.llama_free(self._context)
+            self._context = None
+
+
+class _Batch:
+    """A llama_batch over numpy arrays: filled by slices, not token by token."""
+
+    def __init__(self, capacity: int) -> None:
+        self._ids = np.zeros(capacity, np.int32)
+        self._positions = np.zeros(capacity, np.int32)
+        self._slots = np.zeros(capacity, np.int32)
+        self._num_slots = np.ones(capacity, np.int32)
+        self._has_logits = np.zeros(capacity, np.int8)
+        base = self._slots.ctypes.data
+        self._slot_pointers = (base + 4 * np.arange(capacity)).astype(np.uintp)
+        self._ramp = np.arange(capacity, dtype=np.int32)
+        self.struct = llama_cpp.llama_batch()
+        self.struct.token = _as(self._ids, llama_cpp.llama_token)
+        self.struct.pos = _as(self._positions, llama_cpp.llama_pos)
+        self.struct.n_seq_id = _as(self._num_slots, ctypes.c_int32)
+        self.struct.seq_id = _as(self._slot_pointers, ctypes.POINTER(llama_cpp.llama_seq_id))
+        self.struct.logits = _as(self._has_logits, ctypes.c_int8)
+
+    def fill(self, rows: Sequence[Row], first_slot: int) -> int:
+        """Lay the rows out one after another; the number of logit rows they want."""
+        end = 0
+        for row in rows:
+            start, end = end, end + len(row.ids)
+            assert end <= len(self._ids), "more tokens than the batch holds"
+            self._ids[start:end] = row.ids
+            self._positions[start:end] = self._ramp[: end - start]
+            self._positions[start:end] += row.start
+            self._slots[start:end] = row.slot - first_slot
+            self._has_logits[start:end] = 0
+            self._has_logits[end - row.num_logits : end] = 1
+        self.struct.n_tokens = end
+        return sum(row.num_logits for row in rows)
+
+
+def _params(lane: Lane, settings: LaneSettings) -> llama_cpp.llama_context_params:
+    params: llama_cpp.llama_context_params = llama_cpp.llama_context_default_params()
+    params.n_ctx = lane.num_slots * lane.slot_tokens
+    params.n_seq_max = lane.num_slots
+    params.kv_unified = False
+    params.n_batch = MAX_BATCH + lane.num_slots
+    params.n_ubatch = MAX_BATCH
+    params.n_outputs_max = settings.max_logits
+    params.n_threads = params.n_threads_batch = settings.threads
+    params.flash_attn_type = _FLASH_ON if settings.has_flash or settings.is_exact else _FLASH_OFF
+    params.type_k = llama_cpp.GGML_TYPE_Q8_0 if settings.is_exact else llama_cpp.GGML_TYPE_F16
+    params.type_v = llama_cpp.GGML_TYPE_F16
+    params.no_perf = True
+    return params
+
+
+def _pointer(data: Bytes) -> Any:
+    return _as(data, ctypes.c_uint8)
+
+
+def _as(array: NDArray[Any], kind: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))

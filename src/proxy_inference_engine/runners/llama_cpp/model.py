@@ -1,0 +1,99 @@
+"""One GGUF model: weights and what the file says about itself."""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import llama_cpp
+
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.runners.llama_cpp import library
+
+
+class Model:
+    """Owns a llama_model."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        gpu_layers: int = -1,
+        vocab_only: bool = False,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> None:
+        library.start()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 999 if gpu_layers < 0 else gpu_layers
+        params.vocab_only = vocab_only
+        self._progress = llama_cpp.llama_progress_callback(lambda share, _: _report(on_progress, share))
+        params.progress_callback = self._progress
+        self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        if not self.handle:
+            raise StartupError(f"llama.cpp cannot load {path.name!r}: not a model it knows, or a damaged file")
+        self.path = path
+        self.vocab = llama_cpp.llama_model_get_vocab(self.handle)
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata("general.architecture") or "unknown"
+
+    @property
+    def description(self) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        llama_cpp.llama_model_desc(self.handle, buffer, len(buffer))
+        return buffer.value.decode(errors="replace")
+
+    @property
+    def context_tokens(self) -> int:
+        return int(llama_cpp.llama_model_n_ctx_train(self.handle))
+
+    @property
+    def num_parameters(self) -> int:
+        return int(llama_cpp.llama_model_n_params(self.handle))
+
+    @property
+    def num_bytes(self) -> int:
+        return int(llama_cpp.llama_model_size(self.handle))
+
+    @property
+    def num_layers(self) -> int:
+        return int(llama_cpp.llama_model_n_layer(self.handle))
+
+    @property
+    def has_plain_attention(self) -> bool:
+        """Neither a sliding window nor recurrent state: any prefix of a sequence's KV is the prefix's KV."""
+        return not (
+            llama_cpp.llama_model_n_swa(self.handle)
+            or llama_cpp.llama_model_is_recurrent(self.handle)
+            or llama_cpp.llama_model_is_hybrid(self.handle)
+        )
+
+    @property
+    def chat_template(self) -> str | None:
+        text = llama_cpp.llama_model_chat_template(self.handle, None)
+        return text.decode(errors="replace") if text else None
+
+    @property
+    def num_kv_values(self) -> int:
+        """Numbers one token leaves in the K cache, and as many in the V cache, over all layers (an estimate)."""
+        width = int(self.metadata(f"{self.architecture}.attention.key_length") or 0)
+        if not width:
+            heads = max(1, llama_cpp.llama_model_n_head(self.handle))
+            width = int(llama_cpp.llama_model_n_embd(self.handle)) // heads
+        return self.num_layers * width * int(llama_cpp.llama_model_n_head_kv(self.handle))
+
+    def metadata(self, key: str) -> str | None:
+        buffer = ctypes.create_string_buffer(4096)
+        length = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode(errors="replace") if length >= 0 else None
+
+    def close(self) -> None:
+        if self.handle:
+            llama_cpp.llama_model_free(self.handle)
+            self.handle = None
+
+
+def _report(on_progress: Callable[[float], None] | None, share: float) -> bool:
+    if on_progress is not None:
+        on_progress(share)
+    return True

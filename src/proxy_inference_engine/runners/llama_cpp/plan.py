@@ -1,0 +1,31 @@
+"""How KV memory is divided: a wide lane of many short slots, and long lanes of one slot, made when first needed."""
+
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.runners.base import Lane
+
+_WIDE_TOKENS = 2048
+_MIN_WIDE_TOKENS = 512
+_MAX_LONG_LANES = 4
+_PAD = 256  # llama.cpp rounds a stream's size up to this
+
+
+def plan_lanes(*, context_tokens: int, num_slots: int, token_bytes: int, max_bytes: int) -> tuple[Lane, ...]:
+    """Lanes that fit `max_bytes`, giving up slot length first, then slots; the full context is always kept."""
+    context_tokens = -(-context_tokens // _PAD) * _PAD
+    wide = min(context_tokens, _WIDE_TOKENS)
+    reserve = context_tokens * token_bytes if wide < context_tokens else 0  # one long lane at least
+    if context_tokens * token_bytes > max_bytes:
+        needed, there = context_tokens * token_bytes >> 20, max_bytes >> 20
+        raise StartupError(
+            f"a context of {context_tokens} tokens needs {needed} MiB of KV memory, {there} MiB are there: "
+            "lower --context or raise --kv-memory"
+        )
+    while wide > _MIN_WIDE_TOKENS and reserve + num_slots * wide * token_bytes > max_bytes:
+        wide //= 2
+        reserve = context_tokens * token_bytes
+    while num_slots > 1 and reserve + num_slots * wide * token_bytes > max_bytes:
+        num_slots -= 1
+    if reserve + num_slots * wide * token_bytes > max_bytes or wide >= context_tokens:
+        return (Lane(num_slots, context_tokens),)
+    num_long = (max_bytes - num_slots * wide * token_bytes) // (context_tokens * token_bytes)
+    return (Lane(num_slots, wide), *[Lane(1, context_tokens)] * min(_MAX_LONG_LANES, num_long))

@@ -1,0 +1,60 @@
+"""KV outside the library: planes of a run of tokens, or a whole opaque blob where the layout is not known."""
+
+from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
+from proxy_inference_engine.runners.llama_cpp.blob import Layout
+
+
+class KvSegment:
+    """The planes of `num_tokens`, one after another, in the arena."""
+
+    __slots__ = ("_arena", "_layout", "_ticket", "data", "num_tokens")
+
+    def __init__(self, arena: Arena, layout: Layout, num_tokens: int) -> None:
+        self._arena = arena
+        self._layout = layout
+        self.num_tokens = num_tokens
+        self._ticket, self.data = arena.allocate(num_tokens * layout.token_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_tokens * self._layout.token_bytes
+
+    @property
+    def planes(self) -> list[Bytes]:
+        return self._layout.plane_views(self.data, self.num_tokens)
+
+    def split(self, at: int) -> tuple["KvSegment", "KvSegment"]:
+        assert 0 < at < self.num_tokens
+        head = KvSegment(self._arena, self._layout, at)
+        tail = KvSegment(self._arena, self._layout, self.num_tokens - at)
+        for whole, first, second in zip(self.planes, head.planes, tail.planes, strict=True):
+            first[:] = whole[:, :at]
+            second[:] = whole[:, at:]
+        self.free()
+        return head, tail
+
+    def free(self) -> None:
+        self._arena.free(self._ticket, self.num_bytes)
+        self._ticket = None
+
+
+class BlobSegment:
+    """A whole sequence as the library wrote it; can't be divided."""
+
+    __slots__ = ("_arena", "_ticket", "data", "num_tokens")
+
+    def __init__(self, arena: Arena, num_tokens: int, num_bytes: int) -> None:
+        self._arena = arena
+        self.num_tokens = num_tokens
+        self._ticket, self.data = arena.allocate(num_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.data)
+
+    def split(self, at: int) -> tuple["BlobSegment", "BlobSegment"]:
+        raise AssertionError(f"a snapshot can't be divided at {at}")
+
+    def free(self) -> None:
+        self._arena.free(self._ticket, self.num_bytes)
+        self._ticket = None

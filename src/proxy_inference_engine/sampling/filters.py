@@ -1,0 +1,132 @@
+"""Which tokens stay in the draw: pure functions over non-negative weights, to be read as unnormalised probabilities.
+
+They return indices in ascending order and never change their input. Equal weights rank by index, the lowest first.
+Nothing here knows ids, requests or randomness.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = NDArray[np.float32]
+Indices = NDArray[np.intp]
+
+_NUM_COLUMNS = 1024
+_FLOORS = (1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 0.0)  # probabilities; at most steps the nucleus lies above the first
+_MAX_SORTED = 1024
+_MAX_ROUNDS = 16
+_SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+def top_k(values: NDArray[np.float32], num: int) -> Indices:
+    """The `num` largest (or all, when there are fewer); any values, not only weights."""
+    if num >= values.size:
+        return np.arange(values.size)
+    if num > _NUM_COLUMNS or values.size < 2 * _NUM_COLUMNS:
+        return _largest(values, _kth_largest(values, num), num)
+    # The k-th largest of any k or more disjoint groups' maxima is a lower bound of the k-th largest of all.
+    rows = values[: values.size // _NUM_COLUMNS * _NUM_COLUMNS].reshape(-1, _NUM_COLUMNS)
+    candidates = np.flatnonzero(values >= _kth_largest(rows.max(axis=0), num))
+    found = values[candidates]
+    return candidates[_largest(found, _kth_largest(found, num), num)]
+
+
+def top_p(weights: Weights, share: float) -> Indices:
+    """The fewest most likely tokens that together have at least `share` of the total; at least one."""
+    total = float(weights.sum())
+    smallest, num = _nucleus(weights, max(share * total, _SMALLEST), total)
+    return _largest(weights, smallest, num)
+
+
+def min_p(weights: Weights, share: float) -> Indices:
+    """Those with at least `share` of the largest weight."""
+    return np.flatnonzero(weights >= share * float(weights.max()))
+
+
+def xtc(weights: Weights, threshold: float) -> Indices:
+    """What to take out: all with at least `threshold` of the total except the least likely of these."""
+    floor = max(threshold * float(weights.sum()), _SMALLEST)
+    above = np.flatnonzero(weights >= floor)
+    if above.size < 2:
+        return above[:0]
+    least = above.size - 1 - int(weights[above][::-1].argmin())
+    return np.delete(above, least)
+
+
+class _Band(NamedTuple):
+    """The weights among which the border of the nucleus lies, and what is above all of them.
+
+    largest … | band … | … smallest       mass_above < target <= mass_above + sum(band)
+    """
+
+    weights: Weights
+    num_above: int
+    mass_above: float
+
+
+class _Nucleus(NamedTuple):
+    smallest: float
+    num: int
+
+
+def _nucleus(weights: Weights, target: float, total: float) -> _Nucleus:
+    """The smallest weight and the number of the fewest largest weights whose sum reaches `target`.
+
+    Sorting a whole vocabulary takes a millisecond, so only a narrow band is sorted.
+    """
+    band = _narrow(_first_band(weights, target, total), target)
+    ordered = np.sort(band.weights)[::-1]
+    sums = ordered.cumsum(dtype=np.float64)
+    last = min(int(sums.searchsorted(target - band.mass_above)), ordered.size - 1)
+    return _Nucleus(float(ordered[last]), band.num_above + last + 1)
+
+
+def _first_band(weights: Weights, target: float, total: float) -> _Band:
+    """Between two of the fixed probabilities."""
+    ceiling, num_above, mass_above = math.inf, 0, 0.0
+    for floor in _FLOORS:
+        high = _select(weights, weights >= floor * total)
+        mass = float(high.sum())
+        if mass >= target:
+            break
+        ceiling, num_above, mass_above = floor * total, high.size, mass
+    return _Band(_select(high, high < ceiling), num_above, mass_above)
+
+
+def _narrow(band: _Band, target: float) -> _Band:
+    """Halve the band until it is quickly sorted: a quickselect by mass."""
+    for _ in range(_MAX_ROUNDS):
+        rest, num_above, mass_above = band
+        if rest.size <= _MAX_SORTED:
+            break
+        is_high = rest >= float(rest.mean())
+        high = _select(rest, is_high)
+        mass = mass_above + float(high.sum())
+        if high.size in (0, rest.size):  # all are equal
+            break
+        if mass >= target:
+            band = _Band(high, num_above, mass_above)
+        else:
+            band = _Band(_select(rest, ~is_high), num_above + high.size, mass)
+    return band
+
+
+def _select(weights: Weights, is_wanted: NDArray[np.bool_]) -> Weights:
+    """`weights[is_wanted]`, but several times faster."""
+    return weights[np.flatnonzero(is_wanted)]
+
+
+def _kth_largest(values: NDArray[np.float32], k: int) -> float:
+    return float(np.partition(values, values.size - k)[values.size - k])
+
+
+def _largest(values: NDArray[np.float32], smallest: float, num: int) -> Indices:
+    """The `num` largest, of which `smallest` is the last."""
+    kept = np.flatnonzero(values >= smallest)
+    surplus = kept.size - num
+    if surplus == 0:
+        return kept
+    equal = np.flatnonzero(values[kept] == smallest)
+    return np.delete(kept, equal[equal.size - surplus :])

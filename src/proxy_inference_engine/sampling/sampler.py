@@ -1,0 +1,140 @@
+"""Chooses the next token of one choice from its logits. Knows neither batches nor text nor when to stop."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxy_inference_engine.runners.base import Logits
+from proxy_inference_engine.sampling import filters
+from proxy_inference_engine.sampling.dry import DryPenalty
+from proxy_inference_engine.sampling.filters import Indices, Weights
+from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
+from proxy_inference_engine.sampling.randomness import Stream, draw, stream_key, uniform
+from proxy_inference_engine.types import Sampling
+
+_MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
+
+
+class InvalidLogits(Exception):
+    """The model gave NaN or infinity, or no token is left to choose from. Ends one request only."""
+
+
+class Sampler:
+    """All the state of choosing tokens for one choice; the result depends on it and on the arguments alone.
+
+    The steps, in this order, each on what the one before left:
+
+    1. `logit_bias` is added.
+    2. Banned ids become impossible.
+    3. `repetition_penalty` (prompt and output), then `frequency_penalty` and `presence_penalty` (output).
+    4. DRY (prompt and output).
+    5. `temperature` divides; at 0 the highest logit wins, the lowest id among equals, and the rest is skipped.
+    6. `top_k` keeps the k most likely.
+    7. `top_p` keeps the fewest most likely whose share reaches p.
+    8. `min_p` keeps those with at least this share of the most likely one's probability.
+    9. XTC: with `xtc_probability`, removes all at or above `xtc_threshold` but the least likely of them.
+    10. The draw: inverse cumulative distribution, in the order of ids, of a number keyed by (seed, choice, position).
+
+    Probabilities are renormalised between the steps; equals rank by id, the lowest first.
+    """
+
+    def __init__(self, sampling: Sampling, *, choice: int, prompt_ids: Sequence[int], num_tokens: int) -> None:
+        assert all(0 <= token_id < num_tokens for token_id in sampling.logit_bias)
+        self._sampling = sampling
+        self._num_tokens = num_tokens
+        self._key = stream_key(sampling.seed, choice)
+        self._bias = _bias(sampling)
+        self._penalties = _penalties(sampling, prompt_ids)
+        self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
+
+    def sample(self, logits: Logits, position: int, banned: Collection[int] = ()) -> int:
+        """The token for `position` of the whole sequence; `logits` stay as they are. Raises InvalidLogits."""
+        assert logits.shape == (self._num_tokens,)
+        with np.errstate(over="ignore"):  # what is too small for float32 is as impossible as -inf
+            adjusted = self._adjust(logits, banned)
+            best_id = int(adjusted.argmax())
+            best = float(adjusted[best_id])
+            if not math.isfinite(best):  # argmax finds a NaN before anything else
+                raise InvalidLogits(f"the highest logit is {best}")
+            if self._sharpness == 0:
+                return best_id
+            candidates = self._filter(self._weigh(adjusted, best), position)
+        index = draw(candidates.weights, uniform(self._key, position))
+        return index if candidates.ids is None else int(candidates.ids[index])
+
+    def accept(self, token_id: int) -> None:
+        """Take a chosen token into the histories of the penalties."""
+        for penalty in self._penalties:
+            penalty.accept(token_id)
+
+    def _adjust(self, logits: Logits, banned: Collection[int]) -> Logits:
+        """Steps 1 to 4, on a copy where there is anything to do."""
+        if self._bias is None and not banned and not self._penalties:
+            return logits
+        adjusted = logits.copy()
+        if self._bias is not None:
+            adjusted[self._bias.ids] += self._bias.values
+        if banned:
+            adjusted[list(banned)] = -np.inf
+        for penalty in self._penalties:
+            penalty.apply(adjusted)
+        return adjusted
+
+    def _weigh(self, logits: Logits, best: float) -> Weights:
+        """Step 5: probabilities but for a factor; the best has weight 1."""
+        weights = logits - np.float32(best)
+        if self._sharpness != 1:
+            weights *= np.float32(self._sharpness)
+        np.exp(weights, out=weights)
+        return weights
+
+    def _filter(self, weights: Weights, position: int) -> "_Candidates":
+        """Steps 6 to 9."""
+        sampling = self._sampling
+        candidates = _Candidates(weights)
+        if sampling.top_k > 0:
+            candidates = candidates.keep(filters.top_k(candidates.weights, sampling.top_k))
+        if sampling.top_p < 1:
+            candidates = candidates.keep(filters.top_p(candidates.weights, sampling.top_p))
+        if sampling.min_p > 0:
+            candidates = candidates.keep(filters.min_p(candidates.weights, sampling.min_p))
+        if sampling.xtc_probability > 0 and uniform(self._key, position, Stream.XTC) < sampling.xtc_probability:
+            candidates.weights[filters.xtc(candidates.weights, sampling.xtc_threshold)] = 0
+        return candidates
+
+
+class _Candidates(NamedTuple):
+    """Tokens still in the draw, in the order of ids."""
+
+    weights: Weights
+    ids: Indices | None = None  # None: the whole vocabulary
+
+    def keep(self, indices: Indices) -> "_Candidates":
+        return _Candidates(self.weights[indices], indices if self.ids is None else self.ids[indices])
+
+
+class _Bias(NamedTuple):
+    ids: NDArray[np.intp]
+    values: NDArray[np.float32]
+
+
+def _bias(sampling: Sampling) -> _Bias | None:
+    if not sampling.logit_bias:
+        return None
+    ids = np.array(list(sampling.logit_bias), dtype=np.intp)
+    return _Bias(ids, np.array(list(sampling.logit_bias.values()), dtype=np.float32))
+
+
+def _penalties(sampling: Sampling, prompt_ids: Sequence[int]) -> tuple[Penalty, ...]:
+    """Those that do something, in the order in which they apply."""
+    penalties: list[Penalty] = []
+    if sampling.repetition_penalty != 1:
+        penalties.append(RepetitionPenalty(sampling.repetition_penalty, sampling.repetition_window, prompt_ids))
+    if sampling.frequency_penalty != 0 or sampling.presence_penalty != 0:
+        penalties.append(CountPenalty(sampling.frequency_penalty, sampling.presence_penalty))
+    if sampling.dry_multiplier > 0:
+        penalties.append(DryPenalty(sampling, prompt_ids))
+    return tuple(penalties)

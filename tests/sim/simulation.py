@@ -1,0 +1,196 @@
+"""Random traffic against the real engine, scheduler, cache and slots, on the fake runner under a virtual clock.
+
+One seed decides everything. After every step the invariants are checked; at the end every request has exactly one
+terminal output, and each that survived has the tokens it gets alone with the cache off.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy_inference_engine.engine.engine import Delivery, StepEngine
+from proxy_inference_engine.runners.base import Lane, Row
+from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
+
+POISON = 7  # a token id that makes its sequence's logits NaN
+_MAX_STEPS = 6000
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came out for one choice."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[Logprob | None] = field(default_factory=list)
+    prompt_logprobs: tuple[Logprob | None, ...] | None = None
+    num_prefilled: int = 0
+    reason: str | None = None
+
+    def answer(self) -> tuple[object, ...]:
+        return self.token_ids, self.logprobs, self.prompt_logprobs, self.reason
+
+
+class Simulation:
+    """`run` drives one seed to its end; `heard` and `failed` tell what the requests heard."""
+
+    def __init__(self, seed: int, *, engine_type: type[StepEngine] = StepEngine) -> None:
+        self.random = random.Random(seed)
+        self.clock = VirtualClock()
+        self.lanes = self._lanes()
+        self.can_splice = self.random.random() < 0.8
+        self.fault_rate = self.random.choice([0.0, 0.0, 0.0, 0.02])
+        runner = FakeRunner(
+            lanes=self.lanes,
+            step_seconds=lambda num_tokens: 0.002 + 0.001 * num_tokens,
+            sleep=self.clock.sleep,
+            on_forward=self._maybe_fault,
+            on_copy=self._maybe_fault,
+            poison_id=POISON,
+            can_splice=self.can_splice,
+        )
+        budget = self.random.choice([0, 2_000, 20_000, 2_000_000])
+        self.engine = engine_type(runner, max_cache_bytes=budget, step_target_s=0.05, clock=self.clock)
+        self.runner = runner
+        self.context = max(lane.slot_tokens for lane in self.lanes)
+        self.shared = [self._ids(self.random.randint(5, self.context // 2)) for _ in range(3)]
+        self.requests: dict[str, Request] = {}
+        self.heard: dict[tuple[str, int], Heard] = {}
+        self.failed: dict[str, int] = {}
+        self.cancelled: set[str] = set()
+
+    def run(self) -> None:
+        num_requests = self.random.randint(5, 25)
+        for _ in range(_MAX_STEPS):
+            while len(self.requests) < num_requests and self.random.random() < 0.3:
+                self._arrive()
+            if self.requests and self.random.random() < 0.03:
+                self._cancel(self.random.choice(list(self.requests)))
+            self._step()
+            if len(self.requests) == num_requests and not self.engine.has_work:
+                break
+        assert not self.engine.has_work, "no progress"
+        self._check_end()
+
+    def _step(self) -> None:
+        deliveries = self.engine.step()
+        self.engine.check()
+        for delivery in deliveries:
+            self._hear(delivery)
+        if not self.engine.has_work:
+            self._check_idle()
+
+    def _hear(self, delivery: Delivery) -> None:
+        request_id, choice, output = delivery
+        assert request_id not in self.failed, "an output after the failure"
+        heard = self.heard.setdefault((request_id, choice), Heard())
+        assert heard.reason is None, "an output after the end"
+        match output:
+            case Prefilled():
+                assert heard.num_prefilled == 0 and not heard.token_ids
+                heard.num_prefilled += 1
+                heard.prompt_logprobs = output.prompt_logprobs
+            case Token():
+                assert heard.num_prefilled == 1
+                heard.token_ids.append(output.id)
+                heard.logprobs.append(output.logprob)
+            case Finished():
+                heard.reason = output.reason
+            case Failed():
+                self.failed[request_id] = self.failed.get(request_id, 0) + 1
+
+    def _arrive(self) -> None:
+        prefix = self.random.choice(self.shared) if self.random.random() < 0.6 else []
+        prompt = (prefix + self._ids(self.random.randint(1, 20)))[: self.context - 1]
+        if self.random.random() < 0.05:
+            prompt[self.random.randrange(len(prompt))] = POISON
+        room = self.context - len(prompt)
+        request = Request(
+            id=f"r{len(self.requests)}",
+            tenant=self.random.choice(["a", "a", "a", "b", "c"]),
+            prompt_ids=tuple(prompt),
+            sampling=self._sampling(),
+            limits=Limits(self.random.randint(0, min(room, 60)), ignore_eos=self.random.random() < 0.2),
+            num_choices=self.random.choice([1, 1, 1, 2, 4]),
+            num_top_logprobs=self.random.choice([None, None, 2]),
+            num_prompt_logprobs=self.random.choice([None, None, None, 0]),
+        )
+        self.requests[request.id] = request
+        self.engine.add(request)
+
+    def _sampling(self) -> Sampling:
+        return Sampling(
+            seed=self.random.randrange(1 << 32),
+            temperature=self.random.choice([0.0, 0.7, 1.0]),
+            top_p=self.random.choice([1.0, 0.9]),
+            repetition_penalty=self.random.choice([1.0, 1.2]),
+        )
+
+    def _cancel(self, request_id: str) -> None:
+        """Twice, now and then: a second cancel must change nothing."""
+        for _ in range(self.random.choice([1, 2])):
+            self.engine.cancel(request_id)
+        self.cancelled.add(request_id)
+        self.engine.check()
+
+    def _ids(self, length: int) -> list[int]:
+        return [self.random.randint(97, 122) for _ in range(length)]
+
+    def _lanes(self) -> Sequence[Lane]:
+        wide = Lane(self.random.choice([1, 2, 3, 8]), self.random.choice([24, 48, 96]))
+        long = [Lane(1, 4 * wide.slot_tokens)] * self.random.choice([0, 1, 2])
+        return wide, *long
+
+    def _maybe_fault(self, rows: Sequence[Row] = ()) -> None:
+        if self.random.random() < self.fault_rate:
+            raise RuntimeError("injected fault")
+
+    def _check_idle(self) -> None:
+        """Nothing may be held: no slot, no lock, no KV in any slot."""
+        assert self.engine.scheduler.slots.num_held == 0
+        for slot in range(self.engine.scheduler.slots.num_slots):
+            assert self.runner.num_slot_tokens(slot) == 0, f"slot {slot} keeps KV"
+
+    def _check_end(self) -> None:
+        for request in self.requests.values():
+            if request.id in self.cancelled:
+                continue
+            if request.id in self.failed:
+                assert self.failed[request.id] == 1, "failed more than once"
+                assert POISON in request.prompt_ids or self.fault_rate, "failed without a cause"
+                continue
+            alone = answers_alone(request, self.context)
+            for choice in range(request.num_choices):
+                assert self.heard[request.id, choice].answer() == alone[choice].answer(), (request, choice)
+
+
+def answers_alone(request: Request, context: int) -> list[Heard]:
+    """What a request hears with the machine to itself and no cache: the reference."""
+    runner = FakeRunner(lanes=[Lane(request.num_choices, context)], poison_id=POISON)
+    engine = StepEngine(runner, max_cache_bytes=0)
+    engine.add(request)
+    heard = [Heard() for _ in range(request.num_choices)]
+    while engine.has_work:
+        for _, choice, output in engine.step():
+            match output:
+                case Prefilled():
+                    heard[choice].prompt_logprobs = output.prompt_logprobs
+                case Token():
+                    heard[choice].token_ids.append(output.id)
+                    heard[choice].logprobs.append(output.logprob)
+                case Finished():
+                    heard[choice].reason = output.reason
+                case Failed():
+                    raise AssertionError(output)
+    return heard

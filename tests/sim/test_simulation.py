@@ -1,0 +1,102 @@
+"""Five hundred seeded schedules, and proof that the simulator catches what it is there to catch."""
+
+import pytest
+
+from proxy_inference_engine.cache.prefix import Node, PrefixCache
+from proxy_inference_engine.cache.slots import Slots
+from proxy_inference_engine.engine.scheduler import Scheduler
+from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.runners.fake import FakeRunner
+from tests.sim.simulation import Simulation
+
+_NUM_SEEDS = 500
+_BATCH = 25
+
+
+@pytest.mark.parametrize("first", range(0, _NUM_SEEDS, _BATCH))
+def test_seeds(first: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")  # injected faults are logged with their tracebacks
+    for seed in range(first, first + _BATCH):
+        try:
+            Simulation(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.soak
+def test_many_seeds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    for seed in range(1000, 11_000):
+        Simulation(seed).run()
+
+
+def _is_caught(num_seeds: int = 60) -> bool:
+    for seed in range(num_seeds):
+        try:
+            Simulation(seed).run()
+        except Exception:
+            return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+
+
+def test_catches_a_slot_that_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slots, "free", lambda self, slot: None)
+    assert _is_caught()
+
+
+def test_catches_kv_that_stays_in_a_released_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRunner, "release", lambda self, slot: None)
+    assert _is_caught()
+
+
+def test_catches_a_double_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Scheduler.release
+
+    def twice(self: Scheduler, sequence: Sequence, *, keep: bool = True) -> None:
+        slot = sequence.slot
+        release(self, sequence, keep=keep)
+        if slot is not None:
+            self.slots.free(slot)
+
+    monkeypatch.setattr(Scheduler, "release", twice)
+    assert _is_caught()
+
+
+def test_catches_a_missing_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(self: PrefixCache, node: Node) -> None:
+        pass
+
+    monkeypatch.setattr(PrefixCache, "lock", nothing)
+    monkeypatch.setattr(PrefixCache, "unlock", nothing)
+    assert _is_caught(num_seeds=200)
+
+
+def test_catches_a_prefix_of_the_wrong_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    truncate_less = FakeRunner.restore
+
+    def longer(self: FakeRunner, slot: int, segments: list[object], num_tokens: int) -> None:
+        truncate_less(self, slot, segments, num_tokens)  # type: ignore[arg-type]
+        self.truncate(slot, num_tokens - 1)
+        self._slots[slot].append(1)
+
+    monkeypatch.setattr(FakeRunner, "restore", longer)
+    assert _is_caught()
+
+
+def test_schedules_reach_every_corner() -> None:
+    """The seeds are worth their time only if they preempt, move, hit the cache, fail and cancel."""
+    preemptions = moves = cached = failures = cancels = 0
+    for seed in range(60):
+        simulation = Simulation(seed)
+        simulation.run()
+        preemptions += simulation.engine.scheduler.counters.num_preemptions
+        moves += simulation.engine.scheduler.counters.num_moves
+        cached += simulation.engine.totals.prompt_tokens_cached
+        failures += len(simulation.failed)
+        cancels += len(simulation.cancelled)
+    assert min(preemptions, moves, cached, failures, cancels) > 20

@@ -1,0 +1,32 @@
+"""The fold: events in, one answer out."""
+
+import pytest
+
+from proxy_inference_engine.errors import EngineFailure
+from proxy_inference_engine.output.answer import Answer
+from proxy_inference_engine.output.events import Broken, Ended, PromptRead, TextDelta, TokenLogprob
+from tests.unit.output.pieces import TIMINGS
+
+
+def test_adds_up_every_event() -> None:
+    entries = [TokenLogprob(char, -1.0, char.encode(), (), index) for index, char in enumerate("abc")]
+    prompt = PromptRead(7, None)
+    ended = Ended("length", None, 3, TIMINGS)
+    answer = Answer()
+    for event in (prompt, TextDelta("ab", (entries[0],)), TextDelta("c", (entries[1], entries[2])), ended):
+        answer.add(event)
+    assert answer == Answer("abc", entries, prompt, ended)
+
+
+def test_starts_empty() -> None:
+    assert Answer() == Answer("", [], None, None)
+
+
+def test_raises_the_error_of_a_broken_choice() -> None:
+    error = EngineFailure("the engine failed")
+    answer = Answer()
+    answer.add(TextDelta("some"))
+    with pytest.raises(EngineFailure) as caught:
+        answer.add(Broken(error))
+    assert caught.value is error
+    assert answer.ended is None
