@@ -15,7 +15,7 @@ from typing import NamedTuple
 from proxy_inference_engine.engine.base import Item, Stats
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError, QueueFull, Unavailable
-from proxy_inference_engine.runners.base import ModelInfo, Tokenizer
+from proxy_inference_engine.runners.base import Lane, ModelInfo, Tokenizer
 from proxy_inference_engine.types import Failed, Finished, Request
 
 _log = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class Worker:
         self._streams: dict[str, WorkerStream] = {}  # engine thread only
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._heartbeat = time.monotonic()
+        self._num_waiting = 0  # as of the last step
         self._is_draining = False
         self._unanswered: dict[str, Request] = {}  # submitted, nothing came yet; event loop only
 
@@ -120,6 +121,10 @@ class Worker:
     @property
     def context_tokens(self) -> int:
         return self._engine.context_tokens
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return self._engine.runner.lanes
 
     @property
     def is_ready(self) -> bool:
@@ -180,9 +185,7 @@ class Worker:
         engine, totals, scheduler = self._engine, self._engine.totals, self._engine.scheduler
         return Stats(
             num_running=len(scheduler.running),
-            num_waiting=max(
-                0, sum(other.num_choices for other in list(self._unanswered.values())) - len(scheduler.running)
-            ),
+            num_waiting=self._num_waiting + self._inbox.qsize(),
             num_slots=scheduler.slots.num_slots,
             num_cached_tokens=engine.cache.num_tokens,
             cached_bytes=engine.cache.num_bytes,
@@ -216,6 +219,7 @@ class Worker:
             return False
         if self._engine.has_work:
             self._hand_out(self._engine.step())
+        self._num_waiting = len(self._engine.scheduler.waiting)
         return True
 
     def _take_in(self) -> _Stop | None:

@@ -12,7 +12,7 @@ from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Setting
 from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
 
 _KV_SHARE = 0.4  # of what is free once the weights are loaded
-_CACHE_SHARE = 0.15
+_CACHE_SHARE = 0.05
 _MAX_CACHE_BYTES = 4 << 30
 
 

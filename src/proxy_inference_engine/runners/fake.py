@@ -88,7 +88,7 @@ class _Slot:
 
 
 class FakeRunner:
-    """See the module; `on_forward` and `on_copy` may raise to inject faults, `poison_id` in a sequence makes its logits NaN."""
+    """`on_forward` and `on_copy` may raise, to inject faults; `poison_id` in a sequence makes its logits NaN."""
 
     def __init__(
         self,

@@ -1,9 +1,13 @@
-"""Memory for exported KV: one mapping in huge pages, so that writing to it costs no page faults to speak of.
+"""Memory for exported KV: one mapping, made present before it is needed.
 
-What does not fit (fragments, or more than its size) comes from the ordinary heap.
+Writing 24 MB (1,000 tokens of a small model) takes 3 ms into warm memory and 20 to 70 into fresh. What does not fit
+(fragments, or more than its size) comes from the ordinary heap.
 """
 
+import ctypes
 import mmap
+import threading
+import time
 from bisect import bisect_left
 
 import numpy as np
@@ -12,6 +16,8 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 _ALIGN = 4096
+_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE: fault pages in for writing, content untouched
+_PIECE = 16 << 20
 
 
 class Arena:
@@ -22,10 +28,13 @@ class Arena:
         self._free: list[tuple[int, int]] = [(0, self.num_bytes)] if self.num_bytes else []  # (start, size)
         self._memory = np.empty(0, np.uint8)
         if self.num_bytes:
-            mapping = mmap.mmap(-1, self.num_bytes)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-            self._memory = np.frombuffer(mapping, np.uint8)
+            self._memory = np.frombuffer(mmap.mmap(-1, self.num_bytes), np.uint8)
+
+    def warm(self) -> threading.Thread:
+        """Fault the pages in from a thread of its own, half of the time asleep. Where the system can't, do nothing."""
+        thread = threading.Thread(target=_populate, args=(self._memory,), name="warm-arena", daemon=True)
+        thread.start()
+        return thread
 
     def allocate(self, num_bytes: int) -> tuple[int | None, Bytes]:
         """A buffer and the ticket to give it back with (None: it is the heap's)."""
@@ -55,3 +64,15 @@ class Arena:
     @property
     def num_free_bytes(self) -> int:
         return sum(size for _, size in self._free)
+
+
+def _populate(memory: Bytes) -> None:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):  # not Linux
+        return
+    library = ctypes.CDLL(None)  # a plain call through ctypes lets other threads run meanwhile
+    for start in range(0, len(memory), _PIECE):
+        began = time.perf_counter()
+        size = min(_PIECE, len(memory) - start)
+        if library.madvise(ctypes.c_void_p(memory.ctypes.data + start), ctypes.c_size_t(size), _POPULATE_WRITE):
+            return
+        time.sleep(time.perf_counter() - began)

@@ -45,6 +45,7 @@ class LlamaRunner:
         self._contexts: list[LaneContext | None] = [None] * len(self.lanes)
         self.cache_bytes = settings.cache_bytes
         self._arena = Arena(settings.cache_bytes)
+        self._arena.warm()
         self._staging: Bytes = np.empty(0, np.uint8)
         self._held = [0] * len(self._lane_of)  # tokens in each slot
         self._layout = self._probe() if model.has_plain_attention else None

@@ -27,7 +27,8 @@ class Vocabulary:
         bos_id = int(llama_cpp.llama_vocab_bos(self._vocab))
         self.bos_id = bos_id if bos_id >= 0 and llama_cpp.llama_vocab_get_add_bos(self._vocab) else None
         # llama.cpp finds user-defined tokens even in plain text, so such a text is cut after its first character.
-        defined = [text for text, i in self.specials.items() if i not in self.control_ids and len(text) > 1]
+        # Runs of white space that a vocabulary defines as tokens are no markers and stay whole.
+        defined = [text for text, i in self.specials.items() if i not in self.control_ids and len(text.strip()) > 1]
         pattern = "|".join(re.escape(text) for text in sorted(defined, key=len, reverse=True))
         self._defined = re.compile(pattern) if pattern else None
 

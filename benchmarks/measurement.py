@@ -1,0 +1,104 @@
+"""One server in one round: start it, give it every workload, weigh it, stop it."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import overhead
+from benchmarks.client import RequestFailed, Target
+from benchmarks.environments import PEERS
+from benchmarks.overhead import Overhead
+from benchmarks.peers import Models, Peer
+from benchmarks.process import Running, running
+from benchmarks.prompts import Prompts
+from benchmarks.results import Memory
+from benchmarks.samples import Samples
+from benchmarks.workloads import Plan, Workloads
+from proxy_inference_engine.config.sizes import parse_size
+
+_SETTLE_SECONDS = 3.0  # servers make memory present in the background after their start
+_KV = re.compile(r"memory +([\d.]+ \w+) for running sequences")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every server of a round is given."""
+
+    prompts: Prompts
+    models: Models
+    plan: Plan
+    seed: str
+    say: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one server made of it."""
+
+    samples: Samples = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    overheads: list[Overhead] = field(default_factory=list)
+    memory: Memory | None = None
+
+
+async def measure(peer: Peer, job: Job) -> Measured:
+    """Raises NotStarted."""
+    measured = Measured()
+    log = PEERS / f"{peer.key}.log"
+    async with running(peer, log) as server:
+        measured.samples["start"] = [server.start_s]
+        work = Workloads(server.target, job.prompts, job.seed, job.plan.num_turns)
+        await work.warm_up()
+        await asyncio.sleep(_SETTLE_SECONDS)
+        for name, repeat_once, num_repeats in (
+            ("decode", work.decode, job.plan.decode),
+            ("cold", work.cold, job.plan.cold),
+            ("wide", work.wide, job.plan.wide),
+            ("turns", work.turns, job.plan.chat),
+            ("chat", work.chat, job.plan.chat),
+        ):
+            job.say(f"  {peer.key}: {name}")
+            await _repeat(measured, name, repeat_once, num_repeats)
+        measured.samples["resident"] = [float(server.resident_bytes)]
+        if peer.environment is None:
+            await _look_inside(measured, server, job, log)
+    return measured
+
+
+async def _repeat(
+    measured: Measured, name: str, repeat_once: Callable[[int], Awaitable[dict[str, float]]], num_repeats: int
+) -> None:
+    """A workload that fails leaves the others alone."""
+    try:
+        for repeat in range(num_repeats):
+            for key, value in (await repeat_once(repeat)).items():
+                measured.samples.setdefault(key, []).append(value)
+    except (RequestFailed, OSError) as error:
+        measured.failures[name] = str(error) or type(error).__name__
+
+
+async def _look_inside(measured: Measured, server: Running, job: Job, log: Path) -> None:
+    """What only our server tells."""
+    job.say("  pie: time outside the forward pass")
+    resident = server.resident_bytes
+    try:
+        measured.overheads = await overhead.measure(server.target, job.prompts, job.seed)
+        kv = _KV.search(log.read_text(errors="replace"))
+        measured.memory = Memory(
+            resident_bytes=resident,
+            weight_bytes=job.models.converted.stat().st_size,
+            kv_bytes=parse_size(kv[1]) if kv else None,
+            cache_bytes=await _gauge(server.target, "pie_cached_bytes"),
+            max_cache_bytes=await _gauge(server.target, "pie_cached_bytes_limit"),
+        )
+    except (RequestFailed, OSError, KeyError) as error:
+        measured.failures["overhead"] = str(error) or type(error).__name__
+
+
+async def _gauge(target: Target, name: str) -> int:
+    for line in (await target.get("/metrics")).decode().splitlines():
+        if line.startswith(f"{name} "):
+            return int(float(line.split()[1]))
+    raise KeyError(name)

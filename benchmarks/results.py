@@ -1,0 +1,65 @@
+"""What a run leaves behind: values that go to JSON and back, so that a report can be drawn again without measuring."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.overhead import Overhead
+from benchmarks.samples import Samples
+
+
+@dataclass(slots=True)
+class ServerResult:
+    """One server over all rounds."""
+
+    key: str
+    title: str
+    weights: str
+    settings: str
+    versions: str
+    rounds: list[Samples] = field(default_factory=list)
+    reason: str | None = None  # why it was not measured, or not to the end
+    failures: dict[str, str] = field(default_factory=dict)  # workload → what went wrong
+
+    @property
+    def is_measured(self) -> bool:
+        return any(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Our server's memory after the runs, and what it may be made of."""
+
+    resident_bytes: int
+    weight_bytes: int
+    kv_bytes: int | None  # None: the server did not say
+    cache_bytes: int  # held
+    max_cache_bytes: int  # its budget
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything of one run."""
+
+    started: str
+    commit: str
+    is_quick: bool
+    machine: dict[str, object]
+    busy: list[float] = field(default_factory=list)  # share of the processors in use before each start
+    servers: list[ServerResult] = field(default_factory=list)
+    overheads: list[Overhead] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+
+    def server(self, key: str) -> ServerResult | None:
+        return next((server for server in self.servers if server.key == key and server.is_measured), None)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "Run":
+        data = json.loads(path.read_text())
+        data["servers"] = [ServerResult(**server) for server in data["servers"]]
+        data["overheads"] = [Overhead(**overhead) for overhead in data["overheads"]]
+        data["memory"] = [Memory(**memory) for memory in data["memory"]]
+        return cls(**data)

@@ -1,0 +1,50 @@
+"""What `pie run` and `pie chat` share: an engine for one user, and an answer on stdout."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+
+from proxy_inference_engine.cli.conversation import Conversation
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.models.load import load_engine
+from proxy_inference_engine.models.profile import profile
+from proxy_inference_engine.models.resolve import resolve
+
+# What a model writes must not steer the terminal: no control characters but tab and new line.
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
+
+
+@contextmanager
+def session(config: Config) -> Iterator[Conversation]:
+    """A conversation with the configured model; one sequence at a time is all a terminal needs."""
+    name = resolve(config.model).name
+    worker = load_engine(config.model_copy(update={"slots": 1}), report)
+    try:
+        template = worker.info.chat_template
+        format_ = detect(template) if config.format is None else by_name(config.format)
+        yield Conversation(worker, format_, profile(name, worker.info.architecture))
+    finally:
+        worker.stop()
+
+
+def report(line: str) -> None:
+    """Progress is for people: nothing when the output goes elsewhere."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
+
+
+async def speak(conversation: Conversation, question: str) -> None:
+    """Write the answer as it comes."""
+    removed = _CONTROLS if sys.stdout.isatty() else {}
+    has_text = False
+    try:
+        async with aclosing(conversation.ask(question)) as pieces:
+            async for text in pieces:
+                has_text = True
+                sys.stdout.write(text.translate(removed))
+                sys.stdout.flush()
+    finally:
+        if has_text:
+            sys.stdout.write("\n")
+            sys.stdout.flush()

@@ -1,0 +1,70 @@
+"""The settings described in plain words, for `--help` and docs/configuration.md. Derived from Config's fields."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from pydantic.fields import FieldInfo
+
+from proxy_inference_engine.config.fields import Config, Group, place
+from proxy_inference_engine.config.sources import PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    name: str
+    group: Group
+    flag: str | None
+    variable: str
+    metavar: str
+    default: str | None  # None: unset
+    description: str
+    is_switch: bool
+
+
+def catalogue() -> list[SettingInfo]:
+    """Every setting, in the order of the fields."""
+    return [_describe(name, field) for name, field in Config.model_fields.items()]
+
+
+def settings_table() -> str:
+    """One row a setting, in Markdown."""
+    rows = ["| TOML key | flag | environment | default | meaning |", "|---|---|---|---|---|"]
+    for info in catalogue():
+        flag = f"`{info.flag}`" if info.flag else ""
+        default = f"`{info.default}`" if info.default else ""
+        rows.append(f"| `{info.name}` | {flag} | `{info.variable}` | {default} | {info.description} |")
+    return "\n".join(rows)
+
+
+def _describe(name: str, field: FieldInfo) -> SettingInfo:
+    where = place(field)
+    return SettingInfo(
+        name=name,
+        group=where.group,
+        flag=f"--{name.replace('_', '-')}" if where.is_flag else None,
+        variable=PREFIX + name.upper(),
+        metavar="|".join(_words(field)) or where.metavar,
+        default=_default(field),
+        description=field.description or "",
+        is_switch=field.annotation is bool,
+    )
+
+
+def _words(field: FieldInfo) -> list[str]:
+    """The words a field takes, when it takes only some."""
+    found = (word for part in (field.annotation, *get_args(field.annotation)) for word in get_args(part))
+    return [word for word in found if isinstance(word, str)]
+
+
+def _default(field: FieldInfo) -> str | None:
+    if field.default_factory is not None:
+        return "~/.cache/proxy-inference-engine"
+    match field.default:
+        case None | ():
+            return None
+        case bool():
+            return str(field.default).lower()
+        case float() if field.default.is_integer():
+            return f"{field.default:.0f}"
+        case _:
+            return str(field.default)

@@ -1,0 +1,153 @@
+"""`Config`: every setting with its default, its range and its description. The defaults live only here.
+
+Flags, `PIE_*` names and the table in docs/configuration.md are derived from these fields.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic.fields import FieldInfo
+
+from proxy_inference_engine.config.keys import ApiKey, join_keys, parse_key
+from proxy_inference_engine.config.sizes import parse_size
+from proxy_inference_engine.errors import StartupError
+
+Group = Literal["server", "model", "engine", "memory", "program"]
+
+
+class Place(NamedTuple):
+    """Where a field stands in `--help` and in the documentation."""
+
+    group: Group
+    metavar: str = "N"
+    is_flag: bool = True
+    is_secret: bool = False
+
+
+def _auto(value: object) -> object:
+    return None if value == "auto" else value
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number")
+    return value
+
+
+def _keys(value: object) -> object:
+    """ "name:key,name2:key2", or a list of such pairs."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError("should be name:key, several separated by commas")
+    return tuple(part if isinstance(part, ApiKey) else parse_key(str(part)) for part in parts)
+
+
+def _path(value: object) -> object:
+    if value == "":
+        raise ValueError("should be a path")
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+def _default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # XDG says to ignore a relative path: https://specifications.freedesktop.org/basedir/latest/
+        folder = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError:
+        raise StartupError("this user has no home folder: set --cache-dir") from None
+    return folder / "proxy-inference-engine"
+
+
+Text = Annotated[str, Field(min_length=1)]
+Auto = BeforeValidator(_auto)
+Number = BeforeValidator(_no_bool)
+Size = Annotated[int, BeforeValidator(parse_size)]
+UserPath = Annotated[Path, BeforeValidator(_path)]
+Keys = Annotated[tuple[ApiKey, ...], BeforeValidator(_keys), AfterValidator(join_keys)]
+
+
+class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+    """Everything an operator may decide. Frozen; None means: chosen from the model or the machine."""
+
+    host: Annotated[Text, Place("server", "ADDRESS")] = Field(
+        default="127.0.0.1", description="Address to listen on. Anything but loopback needs an API key."
+    )
+    port: Annotated[int, Number, Place("server")] = Field(
+        default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
+    api_key_file: Annotated[UserPath | None, Place("server", "FILE")] = Field(
+        default=None, description="File with one `name:key` a line. The name is the tenant for fairness and the cache."
+    )
+    api_keys: Annotated[Keys, Place("server", is_flag=False, is_secret=True)] = Field(
+        default=(), description="The same as `name:key,name2:key2`, added to those of the file.", validate_default=False
+    )
+    drain_seconds: Annotated[float, Number, Place("server")] = Field(
+        default=30.0, ge=0, le=3600, description="After SIGTERM, running answers get this long to finish."
+    )
+
+    model: Annotated[Text | None, Place("model", "FILE")] = Field(
+        default=None, description="Path of a GGUF file (of a split one any part); unset: the bundled model."
+    )
+    context: Annotated[int | None, Auto, Number, Place("model")] = Field(
+        default=None,
+        ge=16,
+        le=1 << 24,
+        description="Most tokens of one prompt and answer together; unset: what the model has.",
+    )
+    format: Annotated[Literal["chatml", "plain"] | None, Auto, Place("model")] = Field(
+        default=None, description="How conversations are written for the model; unset: found from its chat template."
+    )
+    convert_weights: Annotated[Literal["auto", "never"], Place("model")] = Field(
+        default="auto",
+        description="Whether weights may be converted, once, to a layout that is faster on this processor.",
+    )
+    gpu_layers: Annotated[int, Number, Place("model")] = Field(
+        default=-1, ge=-1, le=100_000, description="Layers on the GPU, where llama.cpp was built with one; -1: all."
+    )
+
+    slots: Annotated[int, Number, Place("engine")] = Field(
+        default=16, ge=1, le=1024, description="Sequences computed at the same time."
+    )
+    threads: Annotated[int | None, Auto, Number, Place("engine")] = Field(
+        default=None, ge=1, le=1024, description="Threads that compute; unset: the physical cores there are."
+    )
+    exact: Annotated[bool, Place("engine")] = Field(
+        default=False, description="The same answer to the bit alone, in a batch and from the cache; a little slower."
+    )
+    step_target_ms: Annotated[float, Number, Place("engine")] = Field(
+        default=200.0,
+        gt=0,
+        le=60_000,
+        description="Longest step in milliseconds while answers stream: sizes prefill chunks.",
+    )
+    max_waiting: Annotated[int, Number, Place("engine")] = Field(
+        default=256, ge=1, le=1_000_000, description="Requests that may wait; one more is answered with 429."
+    )
+    max_waiting_per_key: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
+        default=64, ge=1, le=1_000_000, description="Requests of one key that may wait."
+    )
+    max_waiting_tokens: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
+        default=2_000_000, ge=1, le=1 << 40, description="Prompt tokens that may wait, all requests together."
+    )
+
+    kv_memory: Annotated[Size | None, Auto, Place("memory", "SIZE")] = Field(
+        default=None,
+        ge=1,
+        description="Memory for the KV of running sequences, such as 2GiB; unset: from what is free.",
+    )
+    cache_memory: Annotated[Size | None, Auto, Place("memory", "SIZE")] = Field(
+        default=None, description="Memory for the prefix cache, such as 512MB; 0: no cache; unset: from what is free."
+    )
+
+    cache_dir: Annotated[UserPath, Place("program", "FOLDER")] = Field(
+        default_factory=_default_cache_dir, description="Folder for converted weights."
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Place("program")] = Field(
+        default="info", description="Least severity that is logged."
+    )
+
+
+def place(field: FieldInfo) -> Place:
+    return next(item for item in field.metadata if isinstance(item, Place))

@@ -1,0 +1,205 @@
+"""Interactions to a prompt: text for people, token ids for the engine. Knows no HTTP and no model file.
+
+What a user writes never becomes a control token, and a harmless chat gives exactly the ids that the whole rendered
+text would give.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.formats import Format
+from proxy_inference_engine.interaction import ContentType, Interaction, Role
+from proxy_inference_engine.prompt.marks import Layout, Marks, Message, strings, unmarked
+from proxy_inference_engine.prompt.template import Template
+from proxy_inference_engine.prompt.tokens import PromptEncoder, Span
+from proxy_inference_engine.runners.base import Tokenizer
+
+_OURS = frozenset({"add_generation_prompt", "bos_token", "documents", "eos_token", "messages", "tools"})
+_FIELDS = ("name", "reasoning_content", "tool_call_id", "tool_calls")  # of an interaction, read by templates
+_VARIABLES = "chat_template_kwargs"
+_CONTINUE = "continue_final_message"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    ids: tuple[int, ...]
+    text: str
+
+
+class PromptRenderer:
+    """One model's way from a conversation to token ids. Safe to use from several threads.
+
+    1. The template renders the messages, then once more with every string between marks (`marks.py`).
+    2. Without its marks the second text must be the first; then the spans between marks are what people wrote. For a
+       template that trims, the marks go inside the white space.
+    3. If people wrote control tokens, or the marks did not survive, everything is rendered with all contents covered:
+       the template must then spell the same control tokens, or the request is refused.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        format: Format,
+        template: str | None,
+        *,
+        bos_text: str | None = None,
+        eos_text: str | None = None,
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._format = format
+        self._template = Template(template or format.template)
+        self._encoder = PromptEncoder(tokenizer)
+        self._clock = clock
+        names = {token_id: text for text, token_id in tokenizer.specials.items()}
+        bos_ids = () if tokenizer.bos_id is None else (tokenizer.bos_id,)
+        self._special_texts = {
+            "bos_token": _name(names, bos_ids) if bos_text is None else bos_text,
+            "eos_token": _name(names, sorted(tokenizer.end_ids)) if eos_text is None else eos_text,
+        }
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """What a request may set for the template: the names it reads and we do not fill ourselves."""
+        return self._template.variables - _OURS
+
+    def chat(
+        self,
+        interactions: Sequence[Interaction],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The prompt of a conversation; with `continue_final` it ends right after the last message's content."""
+        layout = self._arrange(interactions, add_generation_prompt, continue_final, variables or {})
+        return Prompt(self._encoder.encode(layout.text, layout.contents), layout.text)
+
+    def text(
+        self,
+        interactions: Sequence[Interaction],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The text of `chat`, without computing ids."""
+        return self._arrange(interactions, add_generation_prompt, continue_final, variables or {}).text
+
+    def raw(self, text: str) -> Prompt:
+        """A text as it is: no template, nothing in it special, BOS where the model wants one."""
+        return Prompt(self._encoder.encode_plain(text), text)
+
+    def _arrange(
+        self,
+        interactions: Sequence[Interaction],
+        add_generation_prompt: bool,
+        continue_final: bool,
+        variables: Mapping[str, Any],
+    ) -> Layout:
+        turns = self._format.prepare(interactions)
+        _check_turns(turns, add_generation_prompt, continue_final)
+        self._check_variables(variables)
+        now = self._clock()  # once, so that every rendering tells the same time
+        messages = [_message(turn) for turn in turns]
+        layout = self._separate(
+            messages,
+            lambda each: self._template.render(
+                {
+                    **variables,
+                    **self._special_texts,
+                    "messages": each,
+                    "tools": None,
+                    "documents": None,
+                    "add_generation_prompt": add_generation_prompt,
+                },
+                now,
+            ),
+        )
+        if layout is None:
+            raise InvalidRequest(self._refusal(interactions), param="messages")
+        return _cut_after_final(layout, turns[-1].text) if continue_final else layout
+
+    def _separate(self, messages: list[Message], render: Callable[[list[Message]], str]) -> Layout | None:
+        """Render, and find out what people wrote; None when that cannot be told."""
+        layout = Layout(render(messages), contents=())
+        if self._encoder.has_special(unmarked(messages)):
+            return None
+        marks = Marks(messages)
+        for is_trimmed in (False, True):
+            marked = _attempt(render, marks.wrap(messages, is_trimmed=is_trimmed))
+            found = None if marked is None else marks.read(marked)
+            if found is not None and found.text == layout.text:
+                layout = found
+                break
+        has_special = self._encoder.has_special(strings(messages))
+        if layout.contents and not has_special:
+            return layout
+        # A template may take a content apart and print a piece of it without its marks.
+        covered = _attempt(render, marks.cover(messages))
+        if covered is None:
+            return None if has_special else layout
+        is_safe = self._encoder.special_ids(layout.text, layout.contents) == self._encoder.special_ids(covered)
+        return layout if is_safe else None
+
+    def _refusal(self, interactions: Sequence[Interaction]) -> str:
+        guilty = [
+            f"messages[{index}]"
+            for index, each in enumerate(interactions)
+            if self._encoder.has_special(strings(_message(each)))
+        ]
+        return (
+            f"{', '.join(guilty[:8]) or 'a message'} spells a control token of this model, "
+            "and its chat template cannot keep that apart from its own: remove it"
+        )
+
+    def _check_variables(self, variables: Mapping[str, Any]) -> None:
+        for name, value in variables.items():
+            if name not in self.variables:
+                raise InvalidRequest(f"the chat template reads no variable {name[:64]!r}", param=_VARIABLES)
+            if any(self._encoder.may_complete_special(text) for text in strings(value)):
+                raise InvalidRequest(f"the value of {name!r} spells a control token", param=_VARIABLES)
+
+
+def _check_turns(turns: Sequence[Interaction], add_generation_prompt: bool, continue_final: bool) -> None:
+    if not turns:
+        raise InvalidRequest("there is no message", param="messages")
+    if any(part.type is not ContentType.TEXT for turn in turns for part in turn.content):
+        raise InvalidRequest("this model reads text only", param="messages")
+    if not continue_final:
+        return
+    if add_generation_prompt:
+        raise InvalidRequest("set add_generation_prompt to false to continue the final message", param=_CONTINUE)
+    if turns[-1].role is not Role.ASSISTANT or not turns[-1].text.strip():
+        raise InvalidRequest("only an assistant message with text can be continued", param=_CONTINUE)
+
+
+def _message(turn: Interaction) -> Message:
+    fields = {name: turn.metadata[name] for name in _FIELDS if name in turn.metadata}
+    return {"role": turn.role.value, "content": turn.text, **fields}
+
+
+def _attempt(render: Callable[[list[Message]], str], messages: list[Message]) -> str | None:
+    """None where the template refuses marked messages, for example because a text is now too long for it."""
+    try:
+        return render(messages)
+    except InvalidRequest:
+        return None
+
+
+def _cut_after_final(layout: Layout, content: str) -> Layout:
+    end = layout.final_end
+    if end is None:
+        raise InvalidRequest("this model's chat template cannot continue a message", param=_CONTINUE)
+    # Marks inside the white space: what the template left of it belongs to the content.
+    space = content[len(content.rstrip()) :]
+    if not layout.text[end - 1].isspace() and layout.text.startswith(space, end):
+        end += len(space)
+    contents = tuple(Span(each.start, min(each.end, end)) for each in layout.contents if each.start < end)
+    return Layout(layout.text[:end], contents, end)
+
+
+def _name(names: Mapping[int, str], token_ids: Sequence[int]) -> str:
+    return next((names[token_id] for token_id in token_ids if token_id in names), "")

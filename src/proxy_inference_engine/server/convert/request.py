@@ -1,0 +1,81 @@
+"""Proves what a schema cannot: a request against this model. Wire fields in, `Sampling`, `Limits` and ids out."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
+from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
+from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.server.breakers import Breakers
+from proxy_inference_engine.server.schemas.generating import Generating
+from proxy_inference_engine.types import Limits, Sampling
+
+_VOCABULARY_CHARS = 1 << 18
+
+
+def make_sampling(body: Generating, defaults: SamplingDefaults, tokenizer: Tokenizer, breakers: Breakers) -> Sampling:
+    """The request speaks first, then the model's own defaults, then ours."""
+    bias = body.logit_bias or {}
+    check_ids(bias, tokenizer, "logit_bias")
+    return Sampling(
+        seed=secrets.randbits(63) if body.seed is None else body.seed,
+        temperature=_first(body.temperature, defaults.temperature),
+        top_k=defaults.top_k if body.top_k is None else body.top_k,
+        top_p=_first(body.top_p, defaults.top_p),
+        min_p=_first(body.min_p, defaults.min_p),
+        repetition_penalty=_first(body.repetition_penalty, defaults.repetition_penalty),
+        repetition_window=body.repetition_window,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        dry_multiplier=body.dry_multiplier,
+        dry_base=body.dry_base,
+        dry_allowed_length=body.dry_allowed_length,
+        dry_breakers=breakers.ids(body.dry_sequence_breakers) if body.dry_multiplier else frozenset(),
+        xtc_probability=body.xtc_probability,
+        xtc_threshold=body.xtc_threshold,
+        logit_bias=MappingProxyType(bias),
+    )
+
+
+def extra_work(body: Generating) -> int:
+    """What `make_sampling` has to go through beside the prompt, in characters: DRY looks at the whole vocabulary."""
+    return _VOCABULARY_CHARS if body.dry_multiplier else 0
+
+
+def make_limits(
+    body: Generating, max_tokens: int | None, num_prompt_tokens: int, context_tokens: int, tokenizer: Tokenizer
+) -> Limits:
+    """`max_tokens` None: all that is left of the context; more than that is cut to it."""
+    num_left = context_tokens - num_prompt_tokens
+    granted = num_left if max_tokens is None else min(max_tokens, num_left)
+    if body.min_tokens > granted:
+        raise InvalidRequest(
+            f"'min_tokens' is {body.min_tokens}, but at most {granted} tokens can be generated.", param="min_tokens"
+        )
+    stop_ids = body.stop_token_ids or []
+    check_ids(stop_ids, tokenizer, "stop_token_ids")
+    return Limits(granted, body.min_tokens, frozenset(stop_ids), body.ignore_eos)
+
+
+def check_ids(ids: Iterable[int], tokenizer: Tokenizer, param: str) -> None:
+    """Refuse ids outside the vocabulary."""
+    num_tokens = tokenizer.num_tokens
+    if any(not 0 <= id_ < num_tokens for id_ in ids):
+        raise InvalidRequest(f"{param!r} has a token id outside the vocabulary (0 to {num_tokens - 1}).", param=param)
+
+
+def check_prompt(ids: Sequence[int], context_tokens: int, param: str, *, needs_answer: bool) -> None:
+    """A prompt has tokens, and leaves room for one more where an answer is wanted."""
+    if not ids:
+        raise InvalidRequest(f"{param!r} has no tokens.", param=param)
+    if len(ids) + needs_answer > context_tokens:
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {context_tokens} tokens, but the prompt has {len(ids)} tokens. "
+            "Shorten it.",
+            param=param,
+        )
+
+
+def _first(wanted: float | None, default: float) -> float:
+    return default if wanted is None else wanted

@@ -1,0 +1,43 @@
+"""The end every generating route shares: stream the frames, or fold the answer while watching the client."""
+
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from proxy_inference_engine.server.generation import Generation, Step
+from proxy_inference_engine.server.jsons import dumps
+from proxy_inference_engine.server.services import Services
+from proxy_inference_engine.server.sse import EventStream, Frames
+from proxy_inference_engine.server.supervise import supervise
+
+
+class Folded(Protocol):
+    """A wire format that gathers steps of events into one body."""
+
+    def feed(self, step: Step) -> None: ...
+
+    def finish(self) -> dict[str, Any]: ...
+
+
+def stream(services: Services, generation: Generation, frames: Frames) -> Response:
+    return EventStream(generation, frames, services.drain, services.patience)
+
+
+async def answer(request: HttpRequest, services: Services, generation: Generation, folded: Folded) -> Response:
+    try:
+        await supervise(_fold(generation, folded), request.receive, services.drain)
+    finally:
+        generation.cancel()
+    return json_response(folded.finish())
+
+
+async def _fold(generation: Generation, folded: Folded) -> None:
+    async with aclosing(generation.steps()) as steps:
+        async for step in steps:
+            folded.feed(step)
+
+
+def json_response(body: Any) -> Response:
+    return Response(dumps(body).encode(), media_type="application/json")

@@ -1,0 +1,71 @@
+"""POST /tokenize, /detokenize and /apply-template."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.server.body import read_json
+from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
+from proxy_inference_engine.server.convert.request import check_ids
+from proxy_inference_engine.server.off_loop import off_loop
+from proxy_inference_engine.server.routes.answering import json_response
+from proxy_inference_engine.server.schemas.base import validate
+from proxy_inference_engine.server.schemas.tokens import DetokenizeRequest, TemplateRequest, TokenizeRequest
+from proxy_inference_engine.server.services import Services, services_of
+
+
+async def tokenize(http: HttpRequest) -> Response:
+    services = services_of(http)
+    body = await read_json(http.scope, http.receive, partial(validate, TokenizeRequest))
+    services.check_model(body.model)
+    size = len(body.prompt or "") + num_chars(body.messages or [])
+    return json_response(await off_loop(lambda: _tokenized(body, services), size))
+
+
+def _tokenized(body: TokenizeRequest, services: Services) -> dict[str, Any]:
+    ids = _ids(body, services)
+    answer = {"count": len(ids), "max_model_len": services.engine.context_tokens, "tokens": list(ids)}
+    if body.return_token_strs:
+        pieces = (services.engine.tokenizer.token_bytes(id_) for id_ in ids)
+        answer["token_strs"] = [piece.decode("utf-8", "replace") for piece in pieces]
+    return answer
+
+
+def _ids(body: TokenizeRequest, services: Services) -> Sequence[int]:
+    if body.messages is not None:
+        if body.add_special_tokens:
+            raise InvalidRequest(
+                "'add_special_tokens' is for a prompt: the chat template writes its own.", param="add_special_tokens"
+            )
+        turns = conversation(body.messages)
+        return services.renderer.chat(turns, **prompt_end(turns, body)).ids
+    assert body.prompt is not None
+    if body.add_special_tokens is False:
+        return services.engine.tokenizer.encode(body.prompt)
+    return services.renderer.raw(body.prompt).ids
+
+
+async def detokenize(http: HttpRequest) -> Response:
+    services = services_of(http)
+    body = await read_json(http.scope, http.receive, partial(validate, DetokenizeRequest))
+    services.check_model(body.model)
+    return json_response({"prompt": await off_loop(lambda: _text(body.tokens, services), len(body.tokens))})
+
+
+def _text(ids: Sequence[int], services: Services) -> str:
+    tokenizer = services.engine.tokenizer
+    check_ids(ids, tokenizer, "tokens")
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+
+
+async def apply_template(http: HttpRequest) -> Response:
+    services = services_of(http)
+    body = await read_json(http.scope, http.receive, partial(validate, TemplateRequest))
+    services.check_model(body.model)
+    turns = conversation(body.messages)
+    work = partial(services.renderer.text, turns, **prompt_end(turns, body))
+    return json_response({"prompt": await off_loop(work, num_chars(body.messages))})

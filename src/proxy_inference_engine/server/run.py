@@ -1,0 +1,89 @@
+"""Runs the app with uvicorn on a socket that is already bound, and ends it well.
+
+SIGTERM or SIGINT: no new connections, running answers get their time, then they end with an error. A second
+signal exits at once.
+"""
+
+import asyncio
+import math
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.base import Engine
+from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.server.protocol import MAX_HEADER_BYTES, LimitedProtocol
+from proxy_inference_engine.server.supervise import Drain
+
+KEEP_ALIVE_SECONDS = 30
+_GRACE_SECONDS = 5  # for the last error events to leave
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server with our end: it does not raise the signal again, and streams end with an error event."""
+
+    def __init__(self, app: Starlette, drain_seconds: float) -> None:
+        super().__init__(_uvicorn_config(app, drain_seconds))
+        self._drain: Drain = app.state.services.drain
+        self._drain_seconds = drain_seconds
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._drain.begin()
+        timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._drain.end)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+
+def serve(engine: Engine, config: Config, sock: socket.socket, *, model_id: str | None = None) -> int:
+    """Answer requests until a signal comes. The engine is started before and stopped after by the caller."""
+    app = create_app(engine, config, model_id=model_id)
+    server = DrainingServer(app, config.drain_seconds)
+    server.run(sockets=[sock])
+    return 0 if server.started else 1
+
+
+def _uvicorn_config(app: Starlette, drain_seconds: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="auto",
+        http=LimitedProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(drain_seconds) + _GRACE_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )

@@ -1,0 +1,44 @@
+"""What the routes work with: the engine, the model's prompt and defaults, and the server's own parts."""
+
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request as HttpRequest
+
+from proxy_inference_engine.engine.base import Engine
+from proxy_inference_engine.errors import NotFound
+from proxy_inference_engine.formats import Format
+from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.prompt.render import PromptRenderer
+from proxy_inference_engine.server.breakers import Breakers
+from proxy_inference_engine.server.metrics import Metrics
+from proxy_inference_engine.server.param import shorten
+from proxy_inference_engine.server.sse import Patience
+from proxy_inference_engine.server.supervise import Drain
+
+ALIAS = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    engine: Engine
+    model_id: str
+    renderer: PromptRenderer
+    format: Format
+    defaults: SamplingDefaults
+    metrics: Metrics
+    breakers: Breakers
+    drain: Drain = field(default_factory=Drain)
+    patience: Patience = field(default_factory=Patience)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def check_model(self, name: str | None) -> None:
+        """A request names the model that is served, or nothing happens: names never become paths."""
+        if name is not None and name not in (self.model_id, ALIAS):
+            raise NotFound(f"The model {shorten(name)!r} does not exist.", param="model", code="model_not_found")
+
+
+def services_of(request: HttpRequest) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services

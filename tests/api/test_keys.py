@@ -1,0 +1,128 @@
+"""Deny by default: every route but two needs a key, however the path is written."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from proxy_inference_engine.config import ApiKey, Config
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.server.app import create_app
+from tests.api.running import HELLO, MODEL, Running, running
+
+KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
+PUBLIC = {"/health", "/ready"}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Running]:
+    with running(config=Config(api_keys=KEYS, drain_seconds=0.2)) as live:
+        yield live
+
+
+def all_routes() -> list[Route]:
+    app = create_app(Worker(StepEngine(FakeRunner(), max_cache_bytes=0)), Config())
+    return [route for route in app.routes if isinstance(route, Route)]
+
+
+@pytest.mark.parametrize("route", all_routes(), ids=lambda route: route.path)
+def test_every_route_needs_a_key(guarded: Running, route: Route) -> None:
+    path = route.path.replace("{model_id:path}", MODEL)
+    with guarded.http() as http:
+        for method in route.methods or set():
+            response = http.request(method, path)
+            assert (response.status_code == 401) == (path not in PUBLIC), (method, path, response.status_code)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//v1/models", "/v1/../v1/models", "/V1/models", "/v1/models/", "/v1/%6dodels", "/v1/models;x", "/health/x",
+     "/health/../v1/models", "/ready%2f..%2fv1/models", "/nothing", "/"],
+)  # fmt: skip
+def test_path_tricks_do_not_open_a_door(guarded: Running, path: str) -> None:
+    with guarded.http() as http:
+        request = http.build_request("GET", "/", headers={"x-original-url": "/health", "x-http-method-override": "GET"})
+        request.url = request.url.copy_with(raw_path=path.encode())
+        assert http.send(request).status_code in (401, 404)
+
+
+WRONG: list[list[tuple[str, str | bytes]]] = [
+    [],
+    [("authorization", "")],
+    [("authorization", "Bearer")],
+    [("authorization", "Bearer x")],
+    [("authorization", "bearer key-of-ann")],
+    [("authorization", "Basic key-of-anna")],
+    [("authorization", "key-of-anna")],
+    [("authorization", "Bearer key-of-anna"), ("authorization", "Bearer key-of-anna")],
+    [("authorization", "Bearer key-of-anna"), ("x-api-key", "key-of-anna")],
+    [("authorization", b"Bearer \xff\xfe")],
+    [("x-api-key", "")],
+    [("x-api-key", "KEY-OF-ANNA")],
+    [("x-api-key", "k" * 60_000)],
+]
+
+
+@pytest.mark.parametrize("headers", WRONG, ids=lambda headers: str(headers)[:60])
+def test_a_wrong_key_is_one_kind_of_wrong(guarded: Running, headers: list[tuple[str, str]]) -> None:
+    with guarded.http() as http:
+        response = http.get("/v1/models?api_key=key-of-anna", headers=headers)
+        missing = http.get("/v1/models")
+    assert response.status_code == 401
+    assert response.json() == missing.json()
+    assert response.json()["error"]["code"] == "invalid_api_key"
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"authorization": "Bearer key-of-anna"}, {"authorization": "bearer key-of-ben"}, {"x-api-key": "key-of-anna"}],
+)
+def test_both_headers_open_the_same_doors(guarded: Running, headers: dict[str, str]) -> None:
+    body = {"model": MODEL, "messages": HELLO, "max_tokens": 3}
+    with guarded.http(headers=headers) as http:
+        assert http.get("/v1/models").status_code == 200
+        assert http.get("/metrics").status_code == 200
+        assert http.get("/nothing").status_code == 404
+        assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_the_official_client_sends_its_key(guarded: Running) -> None:
+    with guarded.openai(key="key-of-anna") as client:
+        assert client.models.list().data[0].id == MODEL
+
+
+def test_tenants_do_not_share_the_cache(guarded: Running) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "secret " * 50}], "max_tokens": 2}
+
+    def cached(key: str) -> int:
+        with guarded.http(headers={"x-api-key": key}) as http:
+            usage = http.post("/v1/chat/completions", json=body).json()["usage"]
+            return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    num_template_tokens = len("<user\n")  # what every conversation of a key begins with
+    assert cached("key-of-anna") <= num_template_tokens
+    assert cached("key-of-anna") > 300
+    assert cached("key-of-ben") <= num_template_tokens
+
+
+def test_without_keys_everything_is_open(http: httpx.Client) -> None:
+    assert http.get("/v1/models").status_code == 200
+    assert http.get("/v1/models", headers={"authorization": "Bearer anything"}).status_code == 200
+
+
+def test_no_key_or_prompt_is_logged(guarded: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with guarded.http(headers={"x-api-key": "key-of-anna", "x-request-id": "log-1"}) as http:
+        http.post("/v1/completions?query=canary", json={"model": MODEL, "prompt": "canary in a mine", "max_tokens": 3})
+        http.post("/v1/completions", json={"model": MODEL, "prompt": "canary", "canary": 1})
+        http.get("/v1/models", headers={"x-api-key": "canary"})
+    ours = [record for record in caplog.records if record.name.startswith(("proxy_inference_engine", "uvicorn"))]
+    logged = str([(record.getMessage(), record.exc_text, getattr(record, "fields", {})) for record in ours])
+    assert "canary" not in logged and "key-of-anna" not in logged
+    fields = next(record.fields for record in ours if hasattr(record, "fields"))
+    assert fields.items() >= {"route": "/v1/completions", "status": 200, "prompt": 16, "id": "log-1"}.items()
+    assert fields["completion"] <= 3 and fields["ms"] > 0 and fields["key"] == "anna"

@@ -1,0 +1,75 @@
+import asyncio
+
+import pytest
+
+from proxy_inference_engine.engine.base import Item
+from proxy_inference_engine.errors import EngineFailure, QueueFull
+from proxy_inference_engine.output.events import Ended, PromptRead, TextDelta
+from proxy_inference_engine.server.generation import Generation, Step
+from proxy_inference_engine.types import Failed, Prefilled
+from tests.unit.server.scripted import Script, ScriptedEngine, make_request, text_items, whole
+
+
+async def run(engine: ScriptedEngine, num_prompts: int, num_choices: int = 1, stop: tuple[str, ...] = ()) -> list[Step]:
+    requests = [make_request(str(number), num_choices) for number in range(num_prompts)]
+    return [step async for step in Generation(engine, requests, stop, engine.metrics()).steps()]
+
+
+def texts(steps: list[Step], num_choices: int) -> list[str]:
+    result = [""] * num_choices
+    for choice, event in (pair for step in steps for pair in step):
+        if isinstance(event, TextDelta):
+            result[choice] += event.text
+    return result
+
+
+async def test_one_stream_keeps_its_steps() -> None:
+    steps = await run(ScriptedEngine([[Item(0, Prefilled(3))], text_items("ab"), whole("")[1:]]), 1)
+    assert [[type(event) for _, event in step] for step in steps] == [[PromptRead], [TextDelta, TextDelta], [Ended]]
+
+
+async def test_choices_are_numbered_through_all_prompts() -> None:
+    scripts: list[Script] = [[0.01, whole("a"), whole("b", 1)], [whole("d", 1), 0.02, whole("c")]]
+    steps = await run(ScriptedEngine(*scripts), num_prompts=2, num_choices=2)
+    assert texts(steps, 4) == ["a", "b", "c", "d"]
+
+
+async def test_a_stop_string_cancels_its_choice_only() -> None:
+    engine = ScriptedEngine([whole("a", 1), [Item(0, Prefilled(0)), *text_items("xSTOPy")]])
+    steps = await run(engine, 1, 2, stop=("STOP",))
+    assert texts(steps, 2) == ["x", "a"]
+    assert 0 in engine.streams[0].cancelled
+
+
+@pytest.mark.parametrize("num_prompts", [1, 3])
+async def test_a_failed_choice_fails_the_request(num_prompts: int) -> None:
+    error = EngineFailure("broken")
+    scripts: list[Script] = [[whole("a")], [[Item(0, Failed(error))]], [5.0]]
+    engine = ScriptedEngine(*(scripts[1:2] if num_prompts == 1 else scripts))
+    async with asyncio.timeout(2):
+        with pytest.raises(EngineFailure, match="broken"):
+            await run(engine, num_prompts)
+
+
+@pytest.mark.parametrize("num_prompts", [1, 2])
+async def test_an_early_end_is_an_error(num_prompts: int) -> None:
+    scripts = [[whole("a")], [[Item(0, Prefilled(0)), *text_items("a")]]]
+    with pytest.raises(EngineFailure, match="before its answer"):
+        await run(ScriptedEngine(*scripts[-num_prompts:]), num_prompts)
+
+
+async def test_submits_all_or_nothing() -> None:
+    engine = ScriptedEngine([whole("a")], [whole("b")])
+    with pytest.raises(QueueFull):
+        await run(engine, 3)
+    assert [stream.cancelled for stream in engine.streams] == [[None], [None]]
+
+
+async def test_observes_first_text_and_gaps() -> None:
+    engine = ScriptedEngine([[Item(0, Prefilled(0))], text_items("a"), text_items("b"), whole("")[1:]])
+    metrics = engine.metrics()
+    async for _ in Generation(engine, [make_request()], (), metrics).steps():
+        pass
+    rendered = metrics.render().decode()
+    assert "pie_time_to_first_token_seconds_count 1.0" in rendered
+    assert "pie_inter_token_seconds_count 1.0" in rendered

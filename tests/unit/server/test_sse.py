@@ -1,0 +1,162 @@
+"""The stream's life: one write a step, pings, and an end for every way it can go wrong."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from proxy_inference_engine.engine.base import Item
+from proxy_inference_engine.errors import EngineFailure
+from proxy_inference_engine.output.events import TextDelta
+from proxy_inference_engine.server.generation import Generation, Step
+from proxy_inference_engine.server.record import Record, attach_record
+from proxy_inference_engine.server.sse import ABORT, EventStream, Patience
+from proxy_inference_engine.server.supervise import Drain
+from proxy_inference_engine.types import Failed, Prefilled
+from tests.unit.server.scripted import Script, ScriptedEngine, make_request, text_items, whole
+
+QUICK = Patience(first_ping_s=0.02, next_ping_s=0.06, stall_s=0.2)
+
+
+class TextFrames:
+    def feed(self, step: Step) -> str:
+        return "".join(f"data: {event.text}\n\n" for _, event in step if isinstance(event, TextDelta))
+
+    def finish(self) -> str:
+        return "data: last\n\n"
+
+
+class Client:
+    """The other end of one ASGI call."""
+
+    def __init__(self, script: Script, patience: Patience = QUICK) -> None:
+        self.engine = ScriptedEngine(script)
+        self.drain = Drain()
+        self.record = Record("id")
+        self.messages: list[Message] = []
+        self.gone = asyncio.Event()
+        self.can_read = asyncio.Event()
+        self.can_read.set()
+        generation = Generation(self.engine, [make_request()], (), self.engine.metrics())
+        self._stream = EventStream(generation, TextFrames(), self.drain, patience)
+
+    async def run(self) -> None:
+        scope: dict[str, Any] = {"type": "http", "extensions": {ABORT: {"call": self.gone.set}}}
+        attach_record(scope, self.record)
+        async with asyncio.timeout(5):
+            await self._stream(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        await self.can_read.wait()
+        self.messages.append(message)
+
+    @property
+    def writes(self) -> list[str]:
+        return [message["body"].decode() for message in self.messages[1:]]
+
+    @property
+    def has_ended(self) -> bool:
+        return self.messages[-1].get("more_body") is False
+
+    @property
+    def was_cancelled(self) -> bool:
+        return self.engine.streams[0].cancelled[-1:] == [None]
+
+
+async def test_one_write_a_step_and_done_with_the_last() -> None:
+    client = Client([[Item(0, Prefilled(0))], text_items("ab"), text_items("c"), whole("")[1:]])
+    await client.run()
+    assert client.writes == ["data: a\n\ndata: b\n\n", "data: c\n\n", "data: last\n\ndata: [DONE]\n\n"]
+    assert client.has_ended
+    headers = dict(client.messages[0]["headers"])
+    assert headers[b"content-type"].startswith(b"text/event-stream")
+    assert headers[b"cache-control"] == b"no-cache"
+    assert headers[b"x-accel-buffering"] == b"no"
+
+
+async def test_pings_after_silence_then_less_often() -> None:
+    client = Client([0.5, whole("a")], Patience(first_ping_s=0.02, next_ping_s=0.12, stall_s=5))
+    await client.run()
+    pings = client.writes.count(": ping\n\n")
+    assert client.writes[:pings] == [": ping\n\n"] * pings  # 0.02, 0.14, 0.26, 0.38 s
+    assert 2 <= pings <= 5
+    assert client.writes[-1].endswith("[DONE]\n\n")
+
+
+async def test_no_ping_while_text_flows() -> None:
+    steps: list[Any] = [[Item(0, Prefilled(0))]]
+    for _ in range(60):
+        steps += [0.01, text_items("a")]
+    client = Client([*steps, whole("")[1:]], Patience(first_ping_s=0.3, next_ping_s=0.3, stall_s=5))
+    await client.run()
+    assert ": ping\n\n" not in client.writes
+
+
+async def test_a_failure_halfway_is_an_error_event() -> None:
+    client = Client([[Item(0, Prefilled(0)), *text_items("a")], [Item(0, Failed(EngineFailure("it broke")))]])
+    await client.run()
+    event, done, rest = client.writes[-1].split("\n\n")
+    error = json.loads(event.removeprefix("data: "))["error"]
+    assert error == {"message": "it broke", "type": "server_error", "param": None, "code": "engine_failure"}
+    assert (done, rest) == ("data: [DONE]", "")
+    assert client.has_ended and client.was_cancelled
+    assert client.record.error_code == "engine_failure"
+
+
+async def test_an_unexpected_error_shows_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client([whole("a")])
+
+    def feed(step: Step) -> str:
+        raise RuntimeError("secret detail")
+
+    client._stream._frames.feed = feed  # type: ignore[method-assign]  # a wire format with a bug
+    await client.run()
+    assert "internal error" in client.writes[-1] and "secret" not in client.writes[-1]
+    assert "secret detail" in caplog.text
+
+
+async def test_client_gone_cancels() -> None:
+    client = Client([[Item(0, Prefilled(0)), *text_items("a")], 10.0])
+    asyncio.get_running_loop().call_later(0.03, client.gone.set)
+    await client.run()
+    assert client.was_cancelled
+    assert client.record.status == 499
+    assert not client.has_ended
+
+
+@pytest.mark.parametrize("stalls_at", ["text", "ping", "end"])
+async def test_a_client_that_does_not_read_is_dropped(stalls_at: str) -> None:
+    script: dict[str, Script] = {
+        "text": [0.01, [Item(0, Prefilled(0)), *text_items("a")], 10.0],
+        "ping": [10.0],
+        "end": [[Item(0, Prefilled(0))], 0.01, whole("a")[1:]],
+    }
+    client = Client(script[stalls_at])
+    asyncio.get_running_loop().call_later(0.005, client.can_read.clear)
+    await client.run()
+    assert client.was_cancelled
+    assert client.gone.is_set()
+    assert client.record.status == 499
+
+
+async def test_the_end_of_the_server_is_an_error_event() -> None:
+    client = Client([[Item(0, Prefilled(0)), *text_items("a")], 10.0])
+    asyncio.get_running_loop().call_later(0.03, client.drain.end)
+    await client.run()
+    assert '"code":"shutting_down"' in client.writes[-1]
+    assert client.writes[-1].endswith("data: [DONE]\n\n")
+    assert client.was_cancelled and client.has_ended
+
+
+async def test_leaves_no_tasks_behind() -> None:
+    before = asyncio.all_tasks()
+    scripts: list[Script] = [[whole("a")], [0.05, whole("a")], [[Item(0, Failed(EngineFailure("x")))]]]
+    for script in scripts:
+        await Client(script).run()
+    assert asyncio.all_tasks() == before
