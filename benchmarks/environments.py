@@ -40,6 +40,7 @@ class Environment:
     name: str
     requirements: tuple[str, ...]
     source: str | None = None
+    removed: tuple[str, ...] = ()  # what came along and stands in the way
 
     @property
     def folder(self) -> Path:
@@ -63,7 +64,7 @@ class Environment:
 
     @property
     def _fingerprint(self) -> str:
-        facts = (self.requirements, self.source, _CMAKE_OPTIONS, sys.version_info[:2], str(self.folder))
+        facts = (self.requirements, self.source, self.removed, _CMAKE_OPTIONS, sys.version_info[:2], str(self.folder))
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def install(self, say: Callable[[str], None]) -> None:
@@ -76,6 +77,8 @@ class Environment:
         say(f"installing {' '.join(self.requirements)} into .cache/peers/{self.name}")
         self._run([sys.executable, "-m", "venv", str(self.folder)], say)
         self._pip(["install", *self.requirements], say)
+        if self.removed:
+            self._pip(["uninstall", "--yes", *self.removed], say)
         if self.source is not None:
             self._compile(self.source, say)
         self._stamp.write_text(self._fingerprint)

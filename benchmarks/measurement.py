@@ -16,10 +16,9 @@ from benchmarks.prompts import Prompts
 from benchmarks.results import Memory
 from benchmarks.samples import Samples
 from benchmarks.workloads import Plan, Workloads
-from proxy_inference_engine.config.sizes import parse_size
 
 _SETTLE_SECONDS = 3.0  # servers make memory present in the background after their start
-_KV = re.compile(r"memory +([\d.]+ \w+) for running sequences")
+_SLOTS = re.compile(r"(\d+) sequences of ([\d,]+) tokens")  # as our server prints them
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +81,24 @@ async def _repeat(
 async def _look_inside(measured: Measured, server: Running, job: Job, log: Path) -> None:
     """What only our server tells."""
     job.say("  pie: time outside the forward pass")
-    resident = server.resident_bytes
     try:
-        measured.overheads = await overhead.measure(server.target, job.prompts, job.seed)
-        kv = _KV.search(log.read_text(errors="replace"))
+        gauges = await _gauges(server.target)
+        # The workloads stay within the slots that exist from the start; longer ones would be made on demand.
+        slots = _SLOTS.search(log.read_text(errors="replace"))
+        token_bytes = gauges["pie_cached_bytes"] / gauges["pie_cached_tokens"]
         measured.memory = Memory(
-            resident_bytes=resident,
+            resident_bytes=server.resident_bytes,
             weight_bytes=job.models.converted.stat().st_size,
-            kv_bytes=parse_size(kv[1]) if kv else None,
-            cache_bytes=await _gauge(server.target, "pie_cached_bytes"),
-            max_cache_bytes=await _gauge(server.target, "pie_cached_bytes_limit"),
+            kv_bytes=int(int(slots[1]) * int(slots[2].replace(",", "")) * token_bytes) if slots else None,
+            cache_bytes=int(gauges["pie_cached_bytes"]),
+            max_cache_bytes=int(gauges["pie_cached_bytes_limit"]),
         )
-    except (RequestFailed, OSError, KeyError) as error:
+        measured.overheads = await overhead.measure(server.target, job.prompts, job.seed)
+    except (RequestFailed, OSError, KeyError, ZeroDivisionError) as error:
         measured.failures["overhead"] = str(error) or type(error).__name__
 
 
-async def _gauge(target: Target, name: str) -> int:
-    for line in (await target.get("/metrics")).decode().splitlines():
-        if line.startswith(f"{name} "):
-            return int(float(line.split()[1]))
-    raise KeyError(name)
+async def _gauges(target: Target) -> dict[str, float]:
+    lines = (await target.get("/metrics")).decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}

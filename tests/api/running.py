@@ -1,4 +1,4 @@
-"""A real server on a free port, over the real engine and the fake model."""
+"""A real server on a free port, over the real engine and, unless told otherwise, the fake model."""
 
 import socket
 import threading
@@ -14,6 +14,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Admission, Worker
+from proxy_inference_engine.runners.base import Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.app import create_app
 from proxy_inference_engine.server.run import DrainingServer
@@ -28,7 +29,7 @@ class Running:
     url: str
     worker: Worker
     server: DrainingServer
-    runner: FakeRunner
+    runner: Runner
 
     @property
     def address(self) -> tuple[str, int]:
@@ -44,7 +45,7 @@ class Running:
 
     def openai(self, *, is_strict: bool = True, key: str = "none") -> OpenAI:
         return OpenAI(
-            base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=20, _strict_response_validation=is_strict
+            base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=120, _strict_response_validation=is_strict
         )
 
     def wait_idle(self, seconds: float = 5.0) -> None:
@@ -57,15 +58,16 @@ class Running:
 
 @contextmanager
 def running(
-    runner: FakeRunner | None = None,
+    runner: Runner | None = None,
     config: Config | None = None,
     *,
     admission: Admission | None = None,
     patience: Patience | None = None,
+    max_cache_bytes: int = 1 << 20,
 ) -> Iterator[Running]:
     runner = runner or FakeRunner()
     config = config or Config(drain_seconds=0.2)
-    worker = Worker(StepEngine(runner, max_cache_bytes=1 << 20), admission)
+    worker = Worker(StepEngine(runner, max_cache_bytes=max_cache_bytes), admission)
     worker.start()
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

@@ -4,7 +4,6 @@ They return indices in ascending order and never change their input. Equal weigh
 Nothing here knows ids, requests or randomness.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +35,14 @@ def top_k(values: NDArray[np.float32], num: int) -> Indices:
 def top_p(weights: Weights, share: float) -> Indices:
     """The fewest most likely tokens that together have at least `share` of the total; at least one."""
     total = float(weights.sum())
-    smallest, num = _nucleus(weights, max(share * total, _SMALLEST), total)
-    return _largest(weights, smallest, num)
+    target = max(share * total, _SMALLEST)
+    for floor in _FLOORS:
+        candidates = np.flatnonzero(weights >= floor * total)
+        found = weights[candidates]
+        if float(found.sum()) >= target:
+            break
+    smallest, num = _nucleus(found, target)
+    return candidates[_largest(found, smallest, num)]
 
 
 def min_p(weights: Weights, share: float) -> Indices:
@@ -71,28 +76,16 @@ class _Nucleus(NamedTuple):
     num: int
 
 
-def _nucleus(weights: Weights, target: float, total: float) -> _Nucleus:
+def _nucleus(weights: Weights, target: float) -> _Nucleus:
     """The smallest weight and the number of the fewest largest weights whose sum reaches `target`.
 
     Sorting a whole vocabulary takes a millisecond, so only a narrow band is sorted.
     """
-    band = _narrow(_first_band(weights, target, total), target)
+    band = _narrow(_Band(weights, 0, 0.0), target)
     ordered = np.sort(band.weights)[::-1]
     sums = ordered.cumsum(dtype=np.float64)
     last = min(int(sums.searchsorted(target - band.mass_above)), ordered.size - 1)
     return _Nucleus(float(ordered[last]), band.num_above + last + 1)
-
-
-def _first_band(weights: Weights, target: float, total: float) -> _Band:
-    """Between two of the fixed probabilities."""
-    ceiling, num_above, mass_above = math.inf, 0, 0.0
-    for floor in _FLOORS:
-        high = _select(weights, weights >= floor * total)
-        mass = float(high.sum())
-        if mass >= target:
-            break
-        ceiling, num_above, mass_above = floor * total, high.size, mass
-    return _Band(_select(high, high < ceiling), num_above, mass_above)
 
 
 def _narrow(band: _Band, target: float) -> _Band:

@@ -98,6 +98,12 @@ def test_logits_that_are_no_numbers_fail_that_request_only(
     assert driven.engine.totals.failures == 1
 
 
+def test_an_echoed_prompt_fails_without_a_token_being_drawn() -> None:
+    driven = Driven(FakeRunner(poison_id=POISON))
+    bad = make_request([*b"bad", POISON], max_tokens=0, num_prompt_logprobs=0)
+    assert driven.run(bad).error.code == "model_output_invalid"
+
+
 def test_a_failed_request_leaves_nothing_in_the_cache() -> None:
     driven = Driven(FakeRunner(poison_id=POISON))
     driven.run(make_request([*b"bad", POISON]))

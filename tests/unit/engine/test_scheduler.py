@@ -123,6 +123,15 @@ def test_the_youngest_of_the_greedy_tenant_makes_room_for_another() -> None:
     assert driven.engine.scheduler.counters.num_preemptions == 2
 
 
+def test_a_preemption_must_not_turn_the_tables() -> None:
+    driven = one_lane(3)
+    driven.add(of_tenant("a", 0), of_tenant("a", 1), of_tenant("b", 0))
+    driven.step(3)
+    driven.add(of_tenant("b", 1))
+    driven.step()
+    assert set(driven.slots()) == {"a0", "a1", "b0"}, "with b1 in a1's place, a would have the same claim"
+
+
 def test_within_a_tenant_nobody_is_preempted() -> None:
     driven = one_lane(2)
     driven.add(*[of_tenant("a", number) for number in range(4)])
@@ -157,10 +166,11 @@ def test_a_preempted_sequence_finds_its_tokens_in_the_cache() -> None:
     assert driven.runner.num_computed_tokens == num_before + 2
 
 
+@pytest.mark.parametrize("max_cache_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_an_echoed_prompt_can_be_preempted(num_steps: int) -> None:
+def test_an_echoed_prompt_can_be_preempted(num_steps: int, max_cache_bytes: int) -> None:
     """Log-probabilities of positions that were computed twice must not come twice."""
-    driven = one_lane(2)
+    driven = Driven(FakeRunner(lanes=[Lane(2, 400)], end_bias=ENDLESS), max_cache_bytes=max_cache_bytes)
     echo = make_request("x" * 200, id="a1", tenant="a", max_tokens=2, num_prompt_logprobs=1)
     driven.add(of_tenant("a", 0), echo)
     driven.step(num_steps)
@@ -200,6 +210,13 @@ def test_tenants_share_nothing() -> None:
     driven.run(*[make_request("p" * 100, id=tenant, tenant=tenant, max_tokens=1) for tenant in "ab"])
     driven.run(make_request("p" * 100, id="c", tenant="c", max_tokens=1))
     assert driven.runner.num_computed_tokens == 300
+
+
+def test_another_tenant_s_prefix_is_not_waited_for() -> None:
+    driven = Driven()
+    driven.add(*[make_request("p" * 200, id=tenant, tenant=tenant) for tenant in "ab"])
+    driven.step()
+    assert set(driven.slots()) == {"a", "b"}
 
 
 def test_a_short_common_prefix_is_not_waited_for() -> None:

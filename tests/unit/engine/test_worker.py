@@ -1,25 +1,33 @@
 """The thread border, with a real thread: streams, refusals, cancelling, and every way in which it ends."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from proxy_inference_engine.engine import worker as worker_module
 from proxy_inference_engine.engine.base import Engine, Item
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Admission, Worker, WorkerStream
+from proxy_inference_engine.engine.worker import Admission, Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, QueueFull, Unavailable
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Prefilled, Token
 from tests.requests import make_request, random_draws
 from tests.unit.engine.driven import ENDLESS, Faults, alone
-
-FOREVER = 5000  # tokens; on a `slow` runner what needs so many is still running when a test looks
-LANES = (Lane(4, 1024), Lane(1, 8192))
+from tests.unit.engine.threads import (
+    FOREVER,
+    LANES,
+    BreakableClock,
+    Gate,
+    everything,
+    failure,
+    is_forgotten,
+    slow,
+    token_ids,
+    until,
+)
 
 Start = Callable[..., Worker]
 
@@ -42,66 +50,6 @@ def start() -> Iterator[Start]:
     yield start
     for worker in workers:
         worker.stop()
-
-
-def slow(lanes: Sequence[Lane] = LANES) -> FakeRunner:
-    return FakeRunner(lanes=lanes, end_bias=ENDLESS, step_seconds=lambda num_tokens: 0.001)
-
-
-class Gate:
-    """Holds the engine thread inside its forward passes until opened."""
-
-    def __init__(self) -> None:
-        self.is_entered = threading.Event()
-        self._opened = threading.Event()
-
-    def sleep(self, seconds: float) -> None:
-        self.is_entered.set()
-        assert self._opened.wait(10)
-
-    def open(self) -> None:
-        self._opened.set()
-
-    def runner(self, lanes: Sequence[Lane] = LANES) -> FakeRunner:
-        return FakeRunner(lanes=lanes, end_bias=ENDLESS, step_seconds=lambda num_tokens: 1.0, sleep=self.sleep)
-
-
-class BreakableClock:
-    """Once broken, the engine has no answer to it: its thread fails."""
-
-    def __init__(self) -> None:
-        self.is_broken = False
-
-    def __call__(self) -> float:
-        if self.is_broken:
-            raise RuntimeError("injected fault")
-        return time.perf_counter()
-
-
-async def everything(stream: WorkerStream) -> list[Item]:
-    async with asyncio.timeout(10):
-        return [item async for items in stream for item in items]
-
-
-def token_ids(items: list[Item], choice: int = 0) -> list[int]:
-    return [item.output.id for item in items if item.choice == choice and isinstance(item.output, Token)]
-
-
-def failure(items: list[Item]) -> str | None:
-    output = items[-1].output
-    assert isinstance(output, Failed)
-    return output.error.code
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_true():
-            await asyncio.sleep(0.002)
-
-
-def is_forgotten(worker: Worker) -> bool:
-    """Nobody holds anything for any request."""
-    return not worker._streams and not worker._unanswered and worker.stats().num_running == 0
 
 
 # Streams
