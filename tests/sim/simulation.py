@@ -64,6 +64,8 @@ class Simulation:
         self.engine = engine_type(runner, max_cache_bytes=budget, step_target_s=0.05, clock=self.clock)
         self.runner = runner
         self.context = max(lane.slot_tokens for lane in self.lanes)
+        # A bushy tree: many short prompts of two letters, which meet and part again and again.
+        self.is_bushy = self.random.random() < 0.3
         self.shared = [self._ids(self.random.randint(5, self.context // 2)) for _ in range(3)]
         self.requests: dict[str, Request] = {}
         self.heard: dict[tuple[str, int], Heard] = {}
@@ -71,7 +73,7 @@ class Simulation:
         self.cancelled: set[str] = set()
 
     def run(self) -> None:
-        num_requests = self.random.randint(5, 25)
+        num_requests = self.random.randint(40, 80) if self.is_bushy else self.random.randint(5, 25)
         for _ in range(_MAX_STEPS):
             while len(self.requests) < num_requests and self.random.random() < 0.3:
                 self._arrive()
@@ -111,8 +113,7 @@ class Simulation:
                 self.failed[request_id] = self.failed.get(request_id, 0) + 1
 
     def _arrive(self) -> None:
-        prefix = self.random.choice(self.shared) if self.random.random() < 0.6 else []
-        prompt = (prefix + self._ids(self.random.randint(1, 20)))[: self.context - 1]
+        prompt = self._prompt()
         if self.random.random() < 0.05:
             prompt[self.random.randrange(len(prompt))] = POISON
         room = self.context - len(prompt)
@@ -121,13 +122,21 @@ class Simulation:
             tenant=self.random.choice(["a", "a", "a", "b", "c"]),
             prompt_ids=tuple(prompt),
             sampling=self._sampling(),
-            limits=Limits(self.random.randint(0, min(room, 60)), ignore_eos=self.random.random() < 0.2),
+            limits=Limits(
+                self.random.randint(0, min(room, 2 if self.is_bushy else 60)), ignore_eos=self.random.random() < 0.2
+            ),
             num_choices=self.random.choice([1, 1, 1, 2, 4]),
             num_top_logprobs=self.random.choice([None, None, 2]),
             num_prompt_logprobs=self.random.choice([None, None, None, 0]),
         )
         self.requests[request.id] = request
         self.engine.add(request)
+
+    def _prompt(self) -> list[int]:
+        if self.is_bushy:
+            return self._ids(self.random.randint(3, 9))
+        prefix = self.random.choice(self.shared) if self.random.random() < 0.6 else []
+        return (prefix + self._ids(self.random.randint(1, 20)))[: self.context - 1]
 
     def _sampling(self) -> Sampling:
         return Sampling(
@@ -145,7 +154,7 @@ class Simulation:
         self.engine.check()
 
     def _ids(self, length: int) -> list[int]:
-        return [self.random.randint(97, 122) for _ in range(length)]
+        return [self.random.randint(97, 98 if self.is_bushy else 122) for _ in range(length)]
 
     def _lanes(self) -> Sequence[Lane]:
         wide = Lane(self.random.choice([1, 2, 3, 8]), self.random.choice([24, 48, 96]))
@@ -168,11 +177,16 @@ class Simulation:
                 continue
             if request.id in self.failed:
                 assert self.failed[request.id] == 1, "failed more than once"
-                assert POISON in request.prompt_ids or self.fault_rate, "failed without a cause"
+                assert self.fault_rate or self._is_poisoned(request), "failed without a cause"
                 continue
             alone = answers_alone(request, self.context)
             for choice in range(request.num_choices):
                 assert self.heard[request.id, choice].answer() == alone[choice].answer(), (request, choice)
+
+    def _is_poisoned(self, request: Request) -> bool:
+        """In its prompt, or by a token that it drew itself."""
+        drawn = [self.heard.get((request.id, choice), Heard()).token_ids for choice in range(request.num_choices)]
+        return POISON in request.prompt_ids or any(POISON in token_ids for token_ids in drawn)
 
 
 def answers_alone(request: Request, context: int) -> list[Heard]:

@@ -1,11 +1,14 @@
 """Five hundred seeded schedules, and proof that the simulator catches what it is there to catch."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from proxy_inference_engine.cache.prefix import Node, PrefixCache
+from proxy_inference_engine.cache.prefix import Node, PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
 from proxy_inference_engine.engine.scheduler import Scheduler
 from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.runners.base import TokenIds
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.sim.simulation import Simulation
 
@@ -73,6 +76,26 @@ def test_catches_a_missing_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(PrefixCache, "lock", nothing)
     monkeypatch.setattr(PrefixCache, "unlock", nothing)
+    assert _is_caught(num_seeds=200)
+
+
+def test_catches_a_walk_into_a_foreign_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This bug was real: the edge was measured after the caller had split it."""
+
+    def walk(self: PrefixCache, tenant: str, ids: TokenIds) -> Iterator[tuple[Node, int]]:
+        node, depth = self._roots.get(tenant), 0
+        while node is not None and depth < len(ids):
+            child = node.children.get(int(ids[depth]))
+            if child is None:
+                return
+            num_shared = common_prefix(child.ids, ids[depth:])
+            yield child, num_shared
+            if num_shared < len(child.ids):
+                return
+            depth += num_shared
+            node = child
+
+    monkeypatch.setattr(PrefixCache, "_walk", walk)
     assert _is_caught(num_seeds=200)
 
 

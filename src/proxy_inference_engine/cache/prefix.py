@@ -76,11 +76,14 @@ class PrefixCache:
         self.lock(node)
         try:
             segment = export(start) if self.make_room((len(ids) - start) * num_bytes) else None
+            if segment is not None and not self.make_room(segment.num_bytes):  # the estimate was too low
+                segment.free()
+                segment = None
+            if segment is not None:
+                self._attach(tenant, node, ids[depth:], segment)
         finally:
             self.unlock(node)
-        if segment is not None:
-            self._attach(tenant, node, ids[depth:], segment)
-        self._prune(node)
+            self._prune(node)
 
     def lock(self, node: Node) -> None:
         """Keep the node and everything above it from eviction."""
@@ -126,8 +129,9 @@ class PrefixCache:
             if child is None:
                 return
             num_shared = common_prefix(child.ids, ids[depth:])
+            is_whole = num_shared == len(child.ids)  # asked now: the caller may split the child meanwhile
             yield child, num_shared
-            if num_shared < len(child.ids):
+            if not is_whole:
                 return
             depth += num_shared
             node = child
@@ -148,9 +152,9 @@ class PrefixCache:
         upper = Node(node.ids[:at].copy(), None, parent, num_locks=node.num_locks)
         if self._can_splice:
             assert node.segment is not None
-            self.num_bytes -= node.segment.num_bytes
+            num_bytes = node.segment.num_bytes
             upper.segment, node.segment = node.segment.split(at)
-            self.num_bytes += upper.segment.num_bytes + node.segment.num_bytes
+            self.num_bytes += upper.segment.num_bytes + node.segment.num_bytes - num_bytes
         parent.children[int(upper.ids[0])] = upper
         node.ids = node.ids[at:].copy()
         node.parent = upper
@@ -186,16 +190,22 @@ class PrefixCache:
             self.num_tokens -= node.segment.num_tokens
             node.segment.free()
             node.segment = None
+        self._unlink(node)
+        self._prune(node.parent)
+
+    def _unlink(self, node: Node) -> None:
+        assert node.parent is not None
         del node.parent.children[int(node.ids[0])]
         del self._recency[node]
-        self._prune(node.parent)
 
     def _prune(self, node: Node) -> None:
         """Forget nodes that hold nothing and lead nowhere, and empty roots."""
-        if node.children or node.segment is not None or node.num_locks:
-            return
-        if node.parent is not None:
-            self._remove(node, self._recency[node])
+        while not (node.children or node.segment is not None or node.num_locks):
+            if node.parent is None:
+                break
+            self._unlink(node)
+            node = node.parent
+        else:
             return
         for tenant, root in list(self._roots.items()):
             if root is node:

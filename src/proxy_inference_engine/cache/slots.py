@@ -41,6 +41,12 @@ class Slots:
                 return index
         return len(self._lanes) - 1
 
+    def lane_with_room(self, num_tokens: int) -> int:
+        """The first lane of the same slot size as `lane_for` that has a free slot (that lane itself if none has)."""
+        first = self.lane_for(num_tokens)
+        same = [i for i, lane in enumerate(self._lanes) if lane.slot_tokens == self._lanes[first].slot_tokens]
+        return next((lane for lane in same if self.has_free(lane)), first)
+
     def lane_size(self, lane: int) -> int:
         return self._lanes[lane].num_slots
 

@@ -23,6 +23,8 @@ from proxy_inference_engine.types import Failed, Finished, FinishReason, Output,
 
 _log = logging.getLogger(__name__)
 
+_NOTHING: frozenset[int] = frozenset()
+
 
 class Delivery(NamedTuple):
     """One output on its way to the request that waits for it."""
@@ -138,9 +140,8 @@ class StepEngine:
                 logits = self.runner.forward([_row(grant) for grant in grants])
             except Exception:
                 _log.exception("forward pass failed (attempt %d)", attempt)
-                for sequence, _ in grants:
-                    assert sequence.slot is not None
-                    self.runner.truncate(sequence.slot, sequence.num_computed)
+                if not self._take_back(grants):
+                    break
                 continue
             seconds = self._clock() - began
             self.totals.forward_seconds += seconds
@@ -152,6 +153,17 @@ class StepEngine:
         for sequence, _ in grants:
             self._fail(sequence.request.id, EngineFailure("the model failed to compute this request"))
         return []
+
+    def _take_back(self, grants: list[Grant]) -> bool:
+        """Forget what a failed pass may have left in its slots; False where the model's memory can't."""
+        try:
+            for sequence, _ in grants:
+                assert sequence.slot is not None
+                self.runner.truncate(sequence.slot, sequence.num_computed)
+        except Exception:
+            _log.exception("a failed pass could not be taken back")
+            return False
+        return True
 
     def _advance_safely(self, grant: Grant, logits: Logits) -> None:
         """The border of one request: whatever goes wrong here ends that request and no other."""
@@ -186,7 +198,9 @@ class StepEngine:
         request = sequence.request
         is_too_short = sequence.num_generated < request.limits.min_tokens
         ends = self._ends(request)
-        banned = ends if is_too_short else (self._end_ids if request.limits.ignore_eos else ())
+        banned = ends if is_too_short else _NOTHING
+        if request.limits.ignore_eos:
+            banned = banned | self._end_ids if banned else self._end_ids
         token_id = sequence.sampler.sample(logits, sequence.num_tokens, banned)
         logprob = None
         if request.num_top_logprobs is not None:
@@ -226,7 +240,8 @@ class StepEngine:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         now = self._clock()
-        started, prefilled = sequence.started_at or now, sequence.prefilled_at or now
+        started = now if sequence.started_at is None else sequence.started_at
+        prefilled = now if sequence.prefilled_at is None else sequence.prefilled_at
         timings = Timings(
             queued_ms=(started - sequence.arrived_at) * 1000,
             prompt_ms=(prefilled - started) * 1000,

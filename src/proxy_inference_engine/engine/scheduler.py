@@ -155,7 +155,7 @@ class Scheduler:
 
     def _lane_for(self, sequence: Sequence) -> int:
         limit = sequence.num_prompt + sequence.request.limits.max_tokens
-        return self.slots.lane_for(min(limit, sequence.num_tokens + _HEADROOM))
+        return self.slots.lane_with_room(min(limit, sequence.num_tokens + _HEADROOM))
 
     def _num_running(self) -> Counter[str]:
         return Counter(sequence.tenant for sequence in self.running)
@@ -179,7 +179,7 @@ class Scheduler:
         for sequence in list(self.running):
             if sequence.slot is None or sequence.num_tokens <= self.slots.capacity(sequence.slot):
                 continue
-            lane = self.slots.lane_for(sequence.num_tokens)
+            lane = self.slots.lane_with_room(sequence.num_tokens)
             if not self.slots.has_free(lane):
                 self._preempt(self._victim(sequence, lane) or sequence)
             if sequence.slot is not None:
@@ -231,7 +231,8 @@ class Scheduler:
         num_decoding = len(self.running) - len(prompts)
         budget = self._pace.chunk(num_decoding, self._runner.max_batch_tokens - num_decoding)
         # Echoing a prompt returns logits for each of its tokens, of which a step can hold only so many.
-        num_logits = self._runner.max_logits - len(self.running)
+        num_others = sum(not sequence.wants_prompt_logprobs for sequence in self.running)
+        num_logits = max(1, self._runner.max_logits - num_others)
         granted = dict.fromkeys(prompts, 0)
         oldest_share = max(1, budget // _OLDEST_SHARE)
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,12 +65,13 @@ class WorkerStream:
     def put(self, items: list[Item]) -> None:
         """Called in the event loop with what a step brought."""
         for item in items:
-            if item.choice not in self._open:
+            is_failure = isinstance(item.output, Failed)  # concerns every choice, whichever it names
+            if item.choice not in self._open and not (is_failure and self._open):
                 continue
             self._items.append(item)
             if isinstance(item.output, Finished):
                 self._open.discard(item.choice)
-            elif isinstance(item.output, Failed):
+            elif is_failure:
                 self._open.clear()
         self._has_news.set()
 
@@ -209,7 +211,23 @@ class Worker:
                 self._heartbeat = time.monotonic()
         except Exception:
             _log.exception("the engine thread failed")
-            self._hand_out(self._engine.fail_all(EngineFailure("the engine failed")))
+            self._fail_everyone(EngineFailure("the engine failed"))
+
+    def _fail_everyone(self, error: PieError) -> None:
+        """Counts on nothing of an engine that may be broken; whoever is still in the inbox is told too."""
+        self._is_draining = True
+        try:
+            self._engine.fail_all(error)
+        except Exception:
+            _log.exception("the engine could not be cleared")
+        with suppress(queue.Empty):
+            while True:
+                message = self._inbox.get_nowait()
+                if isinstance(message, _Submit):
+                    self._streams[message.stream.request.id] = message.stream
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            self._call(stream.loop, [(stream, [Item(0, Failed(error))])])
 
     def _turn(self) -> bool:
         """Take in what was sent, step once; False when told to stop."""
@@ -237,7 +255,7 @@ class Worker:
     def _handle(self, message: _Submit | _Cancel) -> None:
         if isinstance(message, _Cancel):
             self._engine.cancel(message.request_id, message.choice)
-            if message.choice is None:
+            if message.request_id not in self._engine:
                 self._streams.pop(message.request_id, None)
             return
         request = message.stream.request
@@ -263,11 +281,16 @@ class Worker:
         for stream, items in by_stream.items():
             by_loop.setdefault(stream.loop, []).append((stream, items))
         for loop, news in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(self._deliver, news)
-            except RuntimeError:  # that loop is closed: nobody waits for these any more
-                for stream, _ in news:
-                    self._engine.cancel(stream.request.id)
+            self._call(loop, news)
+
+    def _call(self, loop: asyncio.AbstractEventLoop, news: list[tuple[WorkerStream, list[Item]]]) -> None:
+        try:
+            loop.call_soon_threadsafe(self._deliver, news)
+        except RuntimeError:  # that loop is closed: nobody waits for these any more
+            for stream, _ in news:
+                self._engine.cancel(stream.request.id)
+                self._streams.pop(stream.request.id, None)
+                self._unanswered.pop(stream.request.id, None)
 
     # Event loop
 

@@ -6,13 +6,13 @@ raises here.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 
-from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Segment, TokenIds
+from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Segment
 
 _NUM_ROWS = 4096  # distinct logit rows
 _MASK = (1 << 64) - 1
@@ -49,9 +49,10 @@ class ByteTokenizer:
 
 @dataclass(slots=True)
 class FakeSegment:
-    """Token ids in place of KV, so that joining the wrong pieces shows."""
+    """What stands for KV: each token with the hash of all before it, so joining pieces of different texts shows."""
 
-    ids: TokenIds
+    ids: list[int]
+    hashes: list[int]
     is_freed: bool = False
 
     @property
@@ -65,7 +66,15 @@ class FakeSegment:
     def split(self, at: int) -> tuple["FakeSegment", "FakeSegment"]:
         assert 0 < at < len(self.ids)
         self.free()
-        return FakeSegment(self.ids[:at]), FakeSegment(self.ids[at:])
+        return FakeSegment(self.ids[:at], self.hashes[:at]), FakeSegment(self.ids[at:], self.hashes[at:])
+
+    @classmethod
+    def of(cls, ids: Iterable[int]) -> "FakeSegment":
+        """The KV that these tokens have at the start of a text."""
+        slot = _Slot()
+        for token_id in ids:
+            slot.append(int(token_id))
+        return cls(slot.ids, slot.hashes)
 
     def free(self) -> None:
         assert not self.is_freed, "segment freed twice"
@@ -168,7 +177,7 @@ class FakeRunner:
         assert self.can_splice or start == 0
         if self._on_copy is not None:
             self._on_copy()
-        return FakeSegment(np.array(ids[start:end], np.int32))
+        return FakeSegment(ids[start:end], self._slots[slot].hashes[start:end])
 
     def restore(self, slot: int, segments: Sequence[Segment], num_tokens: int) -> None:
         total = sum(segment.num_tokens for segment in segments)
@@ -178,8 +187,8 @@ class FakeRunner:
         for segment in segments:
             assert isinstance(segment, FakeSegment)
             assert not segment.is_freed, "restored from a freed segment"
-            for token_id in segment.ids:
-                fresh.append(int(token_id))
+            fresh.ids += segment.ids
+            fresh.hashes += segment.hashes
         fresh.truncate(num_tokens)
         self._slots[slot] = fresh
         if self._on_copy is not None:

@@ -29,7 +29,7 @@ def runner() -> FakeRunner:
 def test_it_is_a_runner(runner: FakeRunner) -> None:
     checked: Runner = runner
     assert checked.info.context_tokens == 100
-    assert checked.info.kv_bytes_per_token == FakeSegment(np.zeros(1, np.int32)).num_bytes
+    assert checked.info.kv_bytes_per_token == FakeSegment.of(np.zeros(1, np.int32)).num_bytes
 
 
 # Logits
@@ -158,7 +158,7 @@ def test_a_failing_copy_raises() -> None:
     with pytest.raises(RuntimeError):
         runner.export(0, 0, 3)
     with pytest.raises(RuntimeError):
-        runner.restore(1, [FakeSegment(np.zeros(3, np.int32))], 3)
+        runner.restore(1, [FakeSegment.of(np.zeros(3, np.int32))], 3)
     assert len(calls) == 2
 
 
@@ -192,7 +192,7 @@ def test_only_what_a_slot_holds_can_be_exported(runner: FakeRunner, start: int, 
 
 
 def test_a_freed_segment_is_of_no_use(runner: FakeRunner) -> None:
-    segment = FakeSegment(np.zeros(3, np.int32))
+    segment = FakeSegment.of(np.zeros(3, np.int32))
     segment.free()
     with pytest.raises(AssertionError, match="freed segment"):
         runner.restore(0, [segment], 3)
@@ -203,13 +203,13 @@ def test_a_freed_segment_is_of_no_use(runner: FakeRunner) -> None:
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_segment_is_not_divided_at_its_ends(at: int) -> None:
     with pytest.raises(AssertionError):
-        FakeSegment(np.zeros(3, np.int32)).split(at)
+        FakeSegment.of(np.zeros(3, np.int32)).split(at)
 
 
 @pytest.mark.parametrize(("num_held", "num_tokens"), [(3, 4), (60, 60)])
 def test_more_than_there_is_or_fits_is_not_restored(runner: FakeRunner, num_held: int, num_tokens: int) -> None:
     with pytest.raises(AssertionError):
-        runner.restore(0, [FakeSegment(np.zeros(num_held, np.int32))], num_tokens)
+        runner.restore(0, [FakeSegment.of(np.zeros(num_held, np.int32))], num_tokens)
 
 
 def test_without_splicing_kv_moves_as_a_whole_only() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.llama_cpp.arena import Bytes
 
@@ -71,11 +72,8 @@ class Layout:
         """Everything but the planes; the cells stand in the first stream (the reader puts them where it is told)."""
         blob[:12].view("<u4")[:] = (self.magic, 0, num_streams)
         blob[12:16].view("<u4")[0] = num_tokens
-        cells = blob[16 : 16 + num_tokens * _CELL.itemsize].view(_CELL)
-        cells["pos"] = np.arange(num_tokens)
-        cells["num_seq"] = 1
-        cells["seq"] = 0
         offset = 16 + num_tokens * _CELL.itemsize
+        blob[16:offset] = _cells(num_tokens).view(np.uint8)
         blob[offset : offset + 8].view("<u4")[:] = (self.is_transposed, self.num_k_planes)
         offset += 8
         for plane in self.planes:
@@ -87,16 +85,22 @@ class Layout:
     def read(cls, blob: Bytes, num_tokens: int, num_streams: int) -> "Layout | None":
         """The layout of a blob of stream 0 that holds `num_tokens`; None if it is not of the form above."""
         raw = blob.tobytes()
+        if len(raw) < 16 + num_tokens * _CELL.itemsize + 8:
+            return None
         magic, _, streams, cells = np.frombuffer(raw[:16], "<u4").tolist()
         if streams != num_streams or cells != num_tokens:
             return None
         offset = 16 + num_tokens * _CELL.itemsize
+        if raw[16:offset] != _cells(num_tokens).tobytes():
+            return None
         is_transposed, num_layers = np.frombuffer(raw[offset : offset + 8], "<u4").tolist()
         if is_transposed > 1 or num_layers > 4096:
             return None
         offset += 8
         planes: list[Plane] = []
         for index in range(2 * num_layers):
+            if offset + 12 > len(raw):
+                return None
             plane = _read_plane(raw, offset, is_transposed=bool(is_transposed) and index >= num_layers)
             planes.append(plane)
             offset += len(plane.header) + plane.token_bytes * num_tokens
@@ -104,6 +108,13 @@ class Layout:
                 return None
         layout = cls(magic, is_transposed, tuple(planes), num_layers)
         return layout if offset + 4 * (num_streams - 1) == len(raw) and not any(raw[offset:]) else None
+
+
+def _cells(num_tokens: int) -> NDArray[np.void]:
+    cells = np.zeros(num_tokens, _CELL)
+    cells["pos"] = np.arange(num_tokens)
+    cells["num_seq"] = 1
+    return cells
 
 
 def _read_plane(raw: bytes, offset: int, *, is_transposed: bool) -> Plane:

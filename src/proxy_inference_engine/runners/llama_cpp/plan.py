@@ -21,7 +21,7 @@ def plan_lanes(*, context_tokens: int, num_slots: int, token_bytes: int, max_byt
             "lower --context or raise --kv-memory"
         )
     while wide > _MIN_WIDE_TOKENS and reserve + num_slots * wide * token_bytes > max_bytes:
-        wide //= 2
+        wide = max(_MIN_WIDE_TOKENS, wide // 2 // _PAD * _PAD)
         reserve = context_tokens * token_bytes
     while num_slots > 1 and reserve + num_slots * wide * token_bytes > max_bytes:
         num_slots -= 1
