@@ -1,9 +1,8 @@
-"""The machine and the code a result belongs to, and whether something else was running on it."""
+"""The machine and the code a result belongs to."""
 
 import os
 import platform
 import subprocess
-import time
 from pathlib import Path
 
 from benchmarks.environments import ROOT
@@ -29,21 +28,6 @@ def commit() -> str:
     """What was measured; `+` when files differ from it."""
     head = _git("rev-parse", "--short=12", "HEAD")
     return head + ("+" if _git("status", "--porcelain", "--", "src") else "") if head else "unknown"
-
-
-def busy_share(seconds: float = 1.0) -> float:
-    """How much of the processors is in use now: measured while no server of ours runs."""
-    before = _ticks()
-    time.sleep(seconds)
-    after = _ticks()
-    total = sum(after) - sum(before)
-    idle = (after[3] + after[4]) - (before[3] + before[4])
-    return 1 - idle / total if total else 0.0
-
-
-def _ticks() -> list[int]:
-    line = _read("/proc/stat").partition("\n")[0]
-    return [int(word) for word in line.split()[1:]] or [0] * 8
 
 
 def _git(*arguments: str) -> str:

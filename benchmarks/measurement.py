@@ -4,15 +4,18 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks import overhead
 from benchmarks.client import RequestFailed, Target
 from benchmarks.environments import PEERS
+from benchmarks.models import Models
 from benchmarks.overhead import Overhead
-from benchmarks.peers import Models, Peer
+from benchmarks.peers import Peer
 from benchmarks.process import Running, running
 from benchmarks.prompts import Prompts
+from benchmarks.quiet import Patience
 from benchmarks.results import Memory
 from benchmarks.samples import Samples
 from benchmarks.workloads import Plan, Workloads
@@ -29,6 +32,7 @@ class Job:
     models: Models
     plan: Plan
     seed: str
+    patience: Patience
     say: Callable[[str], None]
 
 
@@ -51,7 +55,7 @@ async def measure(peer: Peer, job: Job) -> Measured:
         work = Workloads(server.target, job.prompts, job.seed, job.plan.num_turns)
         await work.warm_up()
         await asyncio.sleep(_SETTLE_SECONDS)
-        for name, repeat_once, num_repeats in (
+        for name, once, num_repeats in (
             ("decode", work.decode, job.plan.decode),
             ("cold", work.cold, job.plan.cold),
             ("wide", work.wide, job.plan.wide),
@@ -59,7 +63,10 @@ async def measure(peer: Peer, job: Job) -> Measured:
             ("chat", work.chat, job.plan.chat),
         ):
             job.say(f"  {peer.key}: {name}")
-            await _repeat(measured, name, repeat_once, num_repeats)
+            try:
+                await _repeat(measured.samples, once, num_repeats, job.patience, server.pid)
+            except (RequestFailed, OSError) as error:  # a workload that fails leaves the others alone
+                measured.failures[name] = str(error) or type(error).__name__
         measured.samples["resident"] = [float(server.resident_bytes)]
         if peer.environment is None:
             await _look_inside(measured, server, job, log)
@@ -67,15 +74,16 @@ async def measure(peer: Peer, job: Job) -> Measured:
 
 
 async def _repeat(
-    measured: Measured, name: str, repeat_once: Callable[[int], Awaitable[dict[str, float]]], num_repeats: int
+    samples: Samples,
+    once: Callable[[str], Awaitable[dict[str, float]]],
+    num_repeats: int,
+    patience: Patience,
+    pid: int,
 ) -> None:
-    """A workload that fails leaves the others alone."""
-    try:
-        for repeat in range(num_repeats):
-            for key, value in (await repeat_once(repeat)).items():
-                measured.samples.setdefault(key, []).append(value)
-    except (RequestFailed, OSError) as error:
-        measured.failures[name] = str(error) or type(error).__name__
+    for repeat in range(num_repeats):
+        figures = await patience.measure(pid, once, str(repeat))
+        for key, value in figures.items():
+            samples.setdefault(key, []).append(value)
 
 
 async def _look_inside(measured: Measured, server: Running, job: Job, log: Path) -> None:
@@ -93,7 +101,9 @@ async def _look_inside(measured: Measured, server: Running, job: Job, log: Path)
             cache_bytes=int(gauges["pie_cached_bytes"]),
             max_cache_bytes=int(gauges["pie_cached_bytes_limit"]),
         )
-        measured.overheads = await overhead.measure(server.target, job.prompts, job.seed)
+        for case in overhead.CASES:
+            once = partial(overhead.measure, server.target, job.prompts, case)
+            measured.overheads.append(await job.patience.measure(server.pid, once, job.seed))
     except (RequestFailed, OSError, KeyError, ZeroDivisionError) as error:
         measured.failures["overhead"] = str(error) or type(error).__name__
 

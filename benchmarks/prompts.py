@@ -2,7 +2,7 @@
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _TEXT = (
@@ -20,7 +20,7 @@ _WORDS = _TEXT.split()
 class Prompts:
     """Makes prompts; the same seed gives the same ones to every server."""
 
-    count: Callable[[str], int]  # tokens in a text
+    encode: Callable[[str], Sequence[int]]  # text to token ids
 
     def text(self, seed: str, num_tokens: int) -> str:
         """Text of `num_tokens`; another seed gives another text from the first word or number on."""
@@ -30,6 +30,6 @@ class Prompts:
             str(source.randrange(10**6)),
             *source.choices(_WORDS, k=num_tokens),
         ]
-        end = bisect_right(range(len(words)), num_tokens, key=lambda end: self.count(" ".join(words[:end]))) - 1
+        end = bisect_right(range(len(words)), num_tokens, key=lambda end: len(self.encode(" ".join(words[:end])))) - 1
         text = " ".join(words[:end])
-        return text + " a" * (num_tokens - self.count(text))
+        return text + " a" * (num_tokens - len(self.encode(text)))

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.chart import draw
+from benchmarks.quiet import LIMIT
 from benchmarks.results import Run, ServerResult
 from benchmarks.samples import FIGURES, Figure, median, round_medians
 from benchmarks.targets import CONVERTED, OURS, SAME_FILE, times_better, verdicts
 
-_BUSY = 0.1  # of the processors, by something else: worth a warning
 _MARKS = {True: "reached", False: "**not reached**", None: "not measured"}
 
 
@@ -49,11 +49,21 @@ def _facts(run: Run) -> str:
         f"- {machine['processor']}, {machine['logical_cores']} logical cores"
         + (f" ({', '.join(map(str, extensions))})" if isinstance(extensions, list) and extensions else ""),
         f"- {float(str(machine['memory_bytes'])) / 1e9:.0f} GB memory, {machine['system']}, Python {machine['python']}",
-        f"- processors in use by others before each start: at most {max(run.busy, default=0):.0%}"
-        + (" — **the machine was not quiet, the figures are worth less**" if max(run.busy, default=0) > _BUSY else ""),
+        _quiet(run.others),
         "- medians of all repetitions of all rounds; in brackets the lowest and the highest round",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _quiet(others: Sequence[float]) -> str:
+    """Whether the numbers can be trusted."""
+    disturbed = [share for share in others if share > LIMIT]
+    if not disturbed:
+        return f"- quiet: others never used more than {LIMIT:.0%} of the processors during a measurement"
+    return (
+        f"- **not quiet**: others used more than {LIMIT:.0%} of the processors (up to {max(disturbed):.0%}) during "
+        f"{len(disturbed)} of {len(others)} measurements"
+    )
 
 
 def _table(servers: Sequence[ServerResult]) -> str:

@@ -45,7 +45,7 @@ class Run:
     commit: str
     is_quick: bool
     machine: dict[str, object]
-    busy: list[float] = field(default_factory=list)  # share of the processors in use before each start
+    others: list[float] = field(default_factory=list)  # share of the processors others used, for each measurement
     servers: list[ServerResult] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)

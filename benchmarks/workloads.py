@@ -48,7 +48,7 @@ class Workloads:
         await self._complete("warm", 8)
         await asyncio.gather(*(self._complete(f"warm {number}", 16) for number in range(NUM_STREAMS)))
 
-    async def decode(self, repeat: int) -> dict[str, float]:
+    async def decode(self, repeat: str) -> dict[str, float]:
         answer = await self._complete(f"decode {repeat}", _NUM_TOKENS)
         return {
             "decode": answer.tokens_per_s,
@@ -56,11 +56,11 @@ class Workloads:
             "decode_gap_p99": percentile(answer.gaps_s, 0.99),
         }
 
-    async def cold(self, repeat: int) -> dict[str, float]:
+    async def cold(self, repeat: str) -> dict[str, float]:
         answer = await self._complete(f"cold {repeat}", 4, num_prompt_tokens=_COLD_PROMPT_TOKENS)
         return {"cold_ttft": answer.ttft_s}
 
-    async def wide(self, repeat: int) -> dict[str, float]:
+    async def wide(self, repeat: str) -> dict[str, float]:
         prompts = [f"wide {repeat} {number}" for number in range(NUM_STREAMS)]
         began = time.perf_counter()
         answers = await asyncio.gather(*(self._complete(prompt, _NUM_TOKENS) for prompt in prompts))
@@ -75,7 +75,7 @@ class Workloads:
             "wide_gap_p99": percentile(gaps, 0.99),
         }
 
-    async def chat(self, repeat: int) -> dict[str, float]:
+    async def chat(self, repeat: str) -> dict[str, float]:
         """Every conversation has a client of its own, which asks again as soon as it has its answer."""
         conversations = self._conversations(f"chat {repeat}")
 
@@ -85,7 +85,7 @@ class Workloads:
         answers = await asyncio.gather(*(talk(conversation) for conversation in conversations))
         return _first_tokens("chat", [answer for talked in answers for answer in talked])
 
-    async def turns(self, repeat: int) -> dict[str, float]:
+    async def turns(self, repeat: str) -> dict[str, float]:
         """One request at a time, conversation after conversation, turn after turn."""
         conversations = self._conversations(f"turns {repeat}")
         answers = [

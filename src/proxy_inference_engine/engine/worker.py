@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -135,8 +135,16 @@ class Worker:
         return self._thread.is_alive() and is_beating and is_sound and not self._is_draining
 
     def start(self) -> None:
+        """Run in a thread of its own."""
         self._heartbeat = time.monotonic()
         self._thread.start()
+
+    def run(self, on_started: Callable[[], None]) -> None:
+        """Run in the calling thread, until `stop`."""
+        self._thread = threading.current_thread()
+        self._heartbeat = time.monotonic()
+        on_started()
+        self._run()
 
     def drain(self) -> None:
         """Refuse what comes from now on; what runs goes on."""

@@ -1,6 +1,8 @@
 """From a configuration to a running engine: find the file, size the memory, load, start the thread."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.engine.engine import StepEngine
@@ -17,24 +19,34 @@ _MAX_CACHE_BYTES = 4 << 30
 
 
 def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
-    """A started worker; `report` is told of steps a person would wait for. Raises StartupError."""
-    file = resolve(config.model)
-    runner = _load_runner(config, file, report)
-    engine = StepEngine(
-        runner,
-        max_cache_bytes=runner.cache_bytes,
-        step_target_s=config.step_target_ms / 1000,
+    """A started worker; `report` is told of steps a person would wait for. Raises StartupError.
+
+    The model is loaded in the thread that will run it. OpenMP keeps a team of threads for each thread that ever
+    computed; with a second team it takes the cores for overbooked and stops spinning at barriers: half the speed.
+    """
+    outcome: Future[Worker] = Future()
+    threading.Thread(target=_load_and_run, args=(config, report, outcome), name="engine", daemon=True).start()
+    return outcome.result()
+
+
+def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:
+    try:
+        worker = _build(config, report)
+    except BaseException as error:
+        outcome.set_exception(error)
+        return
+    worker.run(on_started=lambda: outcome.set_result(worker))
+
+
+def _build(config: Config, report: Callable[[str], None]) -> Worker:
+    runner = _load_runner(config, resolve(config.model), report)
+    engine = StepEngine(runner, max_cache_bytes=runner.cache_bytes, step_target_s=config.step_target_ms / 1000)
+    admission = Admission(
+        max_waiting=config.max_waiting,
+        max_waiting_per_tenant=config.max_waiting_per_key,
+        max_waiting_tokens=config.max_waiting_tokens,
     )
-    worker = Worker(
-        engine,
-        Admission(
-            max_waiting=config.max_waiting,
-            max_waiting_per_tenant=config.max_waiting_per_key,
-            max_waiting_tokens=config.max_waiting_tokens,
-        ),
-    )
-    worker.start()
-    return worker
+    return Worker(engine, admission)
 
 
 def _load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
