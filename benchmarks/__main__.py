@@ -59,17 +59,18 @@ async def _run(options: argparse.Namespace, folder: Path) -> Run:
     peers = all_peers(models, threads)
     if options.only:
         peers = [peer for peer in peers if peer.key in options.only.split(",")]
+    num_rounds = options.rounds or (1 if options.quick else 2)
     run = Run(
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         commit=machine.commit(),
         is_quick=options.quick,
         machine=machine.describe(),
+        num_rounds=num_rounds,
         servers=[_result(peer) for peer in peers],
     )
     for peer, result in zip(peers, run.servers, strict=True):
         result.reason = _install(peer, models)
     plan = QUICK if options.quick else Plan()
-    num_rounds = options.rounds or (1 if options.quick else 2)
     prompts = Prompts(models.vocabulary.encode)
     patience = Patience(options.patience, run.others)
     for number in range(num_rounds):

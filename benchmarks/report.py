@@ -45,7 +45,9 @@ def _facts(run: Run) -> str:
     machine = run.machine
     extensions = machine["extensions"]
     lines = [
-        f"- measured {run.started}, commit {run.commit}" + (", **a quick run**" if run.is_quick else ""),
+        f"- measured {run.started}, commit {run.commit}"
+        + (", **a quick run**" if run.is_quick else "")
+        + ("" if run.is_complete else ", **stopped before the end**"),
         f"- {machine['processor']}, {machine['logical_cores']} logical cores"
         + (f" ({', '.join(map(str, extensions))})" if isinstance(extensions, list) and extensions else ""),
         f"- {float(str(machine['memory_bytes'])) / 1e9:.0f} GB memory, {machine['system']}, Python {machine['python']}",

@@ -45,6 +45,7 @@ class Run:
     commit: str
     is_quick: bool
     machine: dict[str, object]
+    num_rounds: int = 0  # that were wanted
     others: list[float] = field(default_factory=list)  # share of the processors others used, for each measurement
     servers: list[ServerResult] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
@@ -52,6 +53,11 @@ class Run:
 
     def server(self, key: str) -> ServerResult | None:
         return next((server for server in self.servers if server.key == key and server.is_measured), None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Every server either went through all rounds or has a reason why not."""
+        return all(server.reason or len(server.rounds) >= self.num_rounds for server in self.servers)
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")

@@ -39,8 +39,10 @@ FIGURES = (
     Figure("wide_gap_p99", "16 streams: between tokens p99", "ms"),
     Figure("chat_ttft_p50", "8 conversations at once: first token p50", "ms"),
     Figure("chat_ttft_p99", "8 conversations at once: first token p99", "ms"),
+    Figure("chat_ttft_mean", "8 conversations at once: first token, mean", "ms"),
     Figure("turns_ttft_p50", "8 conversations in turn: first token p50", "ms"),
     Figure("turns_ttft_p99", "8 conversations in turn: first token p99", "ms"),
+    Figure("turns_ttft_mean", "8 conversations in turn: first token, mean", "ms"),
     Figure("resident", "resident memory after the runs", "MB"),
     Figure("start", "from the command to the first answer", "s"),
 )

@@ -1,6 +1,7 @@
 """The work every server is given: one stream, 16 streams, conversations. Each method is one repetition."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,4 +129,8 @@ class Conversation:
 
 def _first_tokens(name: str, answers: Sequence[Answer]) -> dict[str, float]:
     first = [answer.ttft_s for answer in answers]
-    return {f"{name}_ttft_p50": percentile(first, 0.5), f"{name}_ttft_p99": percentile(first, 0.99)}
+    return {
+        f"{name}_ttft_p50": percentile(first, 0.5),
+        f"{name}_ttft_p99": percentile(first, 0.99),
+        f"{name}_ttft_mean": statistics.fmean(first),
+    }

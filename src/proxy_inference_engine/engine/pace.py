@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 _SMOOTHING = 0.2
 _MIN_CHUNK = 16
+_MIN_TELLING = 32  # a smaller chunk costs mostly the pass over the weights, and would make the next one smaller still
 
 
 @dataclass(slots=True)
@@ -18,6 +19,7 @@ class Pace:
     first_chunk: int = 64
     _row_s: float = 0.0
     _token_s: float = 0.0
+    _pass_s: float = 0.0  # one row alone: little more than reading the weights
 
     def chunk(self, num_decoding: int, max_tokens: int) -> int:
         """Prompt tokens to compute beside so many decoding rows."""
@@ -30,9 +32,15 @@ class Pace:
         if num_prompt_tokens == 0:
             if num_decoding:
                 self._row_s = _blend(self._row_s, seconds / num_decoding)
+            if num_decoding == 1:
+                self._pass_s = _blend(self._pass_s, seconds)
         elif num_prompt_tokens >= _MIN_CHUNK:
-            rest = max(seconds - num_decoding * self._row_s, seconds / 10)
-            self._token_s = _blend(self._token_s, rest / num_prompt_tokens)
+            # Rows and prompt are computed in separate passes when both are there.
+            overhead = num_decoding * self._row_s + (self._pass_s if num_decoding else 0.0)
+            cost = max(seconds - overhead, seconds / 10) / num_prompt_tokens
+            # A small chunk's cost is too high, so it can only show that the estimate is higher still.
+            if num_prompt_tokens >= _MIN_TELLING or cost < self._token_s:
+                self._token_s = _blend(self._token_s, cost)
 
 
 def _blend(old: float, new: float) -> float:

@@ -94,3 +94,22 @@ def test_an_empty_step_is_ignored() -> None:
     pace = measured(token_ms=1, row_ms=10)
     pace.observe(0, 0, 10.0)
     assert pace.chunk(1, MANY) == pytest.approx(190, abs=1)
+
+
+def test_one_slow_step_does_not_leave_chunks_small() -> None:
+    """Chunks of the smallest size must still teach that the machine is fast again."""
+    pace = measured(token_ms=500)
+    assert pace.chunk(0, MANY) == 16
+    for _ in range(40):
+        num_tokens = pace.chunk(0, 512)
+        pace.observe(0, num_tokens, num_tokens * 0.001)
+    assert pace.chunk(0, MANY) > 500
+
+
+def test_small_chunks_do_not_make_the_next_one_smaller() -> None:
+    """Each costs a pass over the weights, which is not the cost of its tokens."""
+    pace = measured(token_ms=2, row_ms=10)
+    before = pace.chunk(8, MANY)
+    for _ in range(20):
+        pace.observe(8, 20, 8 * 0.010 + 0.020 + 20 * 0.002)
+    assert pace.chunk(8, MANY) == before
