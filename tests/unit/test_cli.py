@@ -298,7 +298,12 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(
         if next(steps) == 20:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    with fake_conversation(end_bias=-100.0, on_forward=interrupt, lanes=(Lane(1, 100_000),)) as conversation:
-        talk(conversation)
-        assert conversation.turns == []
+    # A shell starts background jobs with SIGINT ignored, and Python leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with fake_conversation(end_bias=-100.0, on_forward=interrupt, lanes=(Lane(1, 100_000),)) as conversation:
+            talk(conversation)
+            assert conversation.turns == []
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "(stopped)" in capsys.readouterr().err
