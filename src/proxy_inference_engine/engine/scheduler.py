@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 _HEADROOM = 128  # tokens a sequence should be able to write before it outgrows its slot
 _MIN_SHARED = 16  # a shared prefix shorter than this is not worth waiting for
+_ECHO_CHUNK = 48
 _OLDEST_SHARE = 4  # the oldest prompt gets at least 1/4 of a step, so that short ones never starve it
 
 
@@ -225,25 +226,39 @@ class Scheduler:
 
     def _prompt_grants(self) -> list[Grant]:
         """The shortest prompts first, for they answer soonest, after the oldest one's share."""
-        prompts = [sequence for sequence in self.running if sequence.num_pending > 1]
+        echoes = self._echo_grants()
+        prompts = [seq for seq in self.running if seq.num_pending > 1 and not seq.wants_prompt_logprobs]
         if not prompts:
-            return []
-        num_decoding = len(self.running) - len(prompts)
-        budget = self._pace.chunk(num_decoding, self._runner.max_batch_tokens - num_decoding)
-        # Echoing a prompt returns logits for each of its tokens, of which a step can hold only so many.
-        num_others = sum(not sequence.wants_prompt_logprobs for sequence in self.running)
-        num_logits = max(1, self._runner.max_logits - num_others)
+            return echoes
+        num_decoding = sum(sequence.num_pending == 1 for sequence in self.running)
+        num_taken = num_decoding + sum(grant.num_tokens for grant in echoes)
+        budget = self._pace.chunk(num_decoding, max(1, self._runner.max_batch_tokens - num_taken))
         granted = dict.fromkeys(prompts, 0)
         oldest_share = max(1, budget // _OLDEST_SHARE)
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
         for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
             num_tokens = min(share, budget, sequence.num_pending - granted[sequence])
-            if sequence.wants_prompt_logprobs:
-                num_tokens = min(num_tokens, num_logits)
-                num_logits -= num_tokens
             granted[sequence] += num_tokens
             budget -= num_tokens
-        return [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
+        return echoes + [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
+
+    def _echo_grants(self) -> list[Grant]:
+        """Prompts whose every token is scored go in chunks of one size, whoever else is there.
+
+        The size of a chunk shows in the last digits of the logits, and a score must not depend on the traffic. Logits
+        of a step are limited; at least the oldest of these prompts gets on.
+        """
+        echoes = [seq for seq in self.running if seq.num_pending > 1 and seq.wants_prompt_logprobs]
+        num_logits = self._runner.max_logits - (len(self.running) - len(echoes))
+        grants: list[Grant] = []
+        for sequence in echoes:
+            num_tokens = min(_ECHO_CHUNK, sequence.num_pending)
+            if num_tokens > num_logits and grants:
+                break
+            num_tokens = min(num_tokens, max(1, num_logits))
+            grants.append(Grant(sequence, num_tokens))
+            num_logits -= num_tokens
+        return grants
 
     # Invariants
 

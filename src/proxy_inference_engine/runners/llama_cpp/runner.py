@@ -16,7 +16,7 @@ from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 
-_MAX_LOGITS = 64  # rows of logits a step can return, for echoed prompts
+_MAX_LOGITS = 128  # rows of logits a step can return, for echoed prompts
 _PROBE_TOKENS = 24
 
 
