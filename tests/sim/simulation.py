@@ -12,20 +12,10 @@ from proxy_inference_engine.engine.engine import Delivery, StepEngine
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
+from tests.clock import Clock
 
 POISON = 7  # a token id that makes its sequence's logits NaN
 _MAX_STEPS = 6000
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass(slots=True)
@@ -47,7 +37,7 @@ class Simulation:
 
     def __init__(self, seed: int, *, engine_type: type[StepEngine] = StepEngine) -> None:
         self.random = random.Random(seed)
-        self.clock = VirtualClock()
+        self.clock = Clock()
         self.lanes = self._lanes()
         self.can_splice = self.random.random() < 0.8
         self.fault_rate = self.random.choice([0.0, 0.0, 0.0, 0.02])

@@ -13,21 +13,11 @@ from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.sampling.sampler import Sampler
 from proxy_inference_engine.types import Failed, Finished, Output, Prefilled, Request, Token
+from tests.clock import Clock
 
 ENDLESS = -40.0  # an `end_bias` under which no end token is ever drawn
 ABRUPT = 40.0  # and one under which nothing else is
 _MAX_STEPS = 3000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass(slots=True)

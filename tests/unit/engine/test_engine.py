@@ -10,8 +10,9 @@ from proxy_inference_engine.errors import ContextLengthExceeded
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import TEXT_END, TURN_END, FakeRunner
 from proxy_inference_engine.types import Finished, Limits, Logprob, Prefilled, Request, Token
+from tests.clock import Clock
 from tests.requests import make_request, random_draws
-from tests.unit.engine.driven import ABRUPT, ENDLESS, Clock, Driven, alone, logits_of
+from tests.unit.engine.driven import ABRUPT, ENDLESS, Driven, alone, logits_of
 
 END_IDS = {TURN_END, TEXT_END}
 LONG = "a long prompt that takes several steps to compute, for a chunk has 64 tokens at most; " * 3

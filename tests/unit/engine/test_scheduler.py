@@ -10,8 +10,9 @@ from proxy_inference_engine.engine.scheduler import Scheduler
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Request
+from tests.clock import Clock
 from tests.requests import make_request
-from tests.unit.engine.driven import ENDLESS, Clock, Driven, Faults, alone, make_sequence
+from tests.unit.engine.driven import ENDLESS, Driven, Faults, alone, make_sequence
 
 
 class Plan:
