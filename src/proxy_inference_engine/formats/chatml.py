@@ -1,14 +1,15 @@
-"""ChatML: SmolLM, Qwen 2.5, Hermes and many fine-tunes."""
+"""ChatML with calls as Hermes writes them: SmolLM, Qwen 2.5, Hermes and many fine-tunes."""
 
 from proxy_inference_engine.formats.base import Format
+from proxy_inference_engine.formats.fallback import chatml_template
+from proxy_inference_engine.formats.hermes import HERMES_CALLS, HERMES_TOKENS
 
 CHATML = Format(
     name="chatml",
+    template=chatml_template(HERMES_CALLS),
     markers=("<|im_start|>",),
-    template=(
-        "{% for message in messages %}"
-        "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
-        "{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    ),
+    architectures=("qwen2", "qwen2moe"),
+    names=("smollm", "qwen25", "hermes"),
+    calls=HERMES_CALLS,
+    tokens=HERMES_TOKENS,
 )

@@ -1,17 +1,46 @@
 """Which family a model belongs to. A new family is one file and one line here."""
 
+from dataclasses import replace
+
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats.base import Format
 from proxy_inference_engine.formats.chatml import CHATML
+from proxy_inference_engine.formats.deepseek_r1 import DEEPSEEK_R1
+from proxy_inference_engine.formats.gemma3 import GEMMA3
+from proxy_inference_engine.formats.glm45 import GLM45
+from proxy_inference_engine.formats.harmony import HARMONY
+from proxy_inference_engine.formats.llama3 import LLAMA3
+from proxy_inference_engine.formats.mistral import MISTRAL, MISTRAL_ARGS
 from proxy_inference_engine.formats.plain import PLAIN
+from proxy_inference_engine.formats.qwen3 import QWEN3
+from proxy_inference_engine.formats.qwen3_coder import QWEN3_CODER
+from proxy_inference_engine.formats.syntax import Thinking
 
-FORMATS = (CHATML, PLAIN)  # the first whose marker is in the template wins
+# The first that fits wins: those whose templates contain another's markers and more come before it.
+FORMATS = (
+    HARMONY,
+    DEEPSEEK_R1,
+    GLM45,
+    QWEN3_CODER,
+    QWEN3,
+    CHATML,
+    LLAMA3,
+    MISTRAL_ARGS,
+    MISTRAL,
+    GEMMA3,
+    PLAIN,
+)
+_BLOCKS = (Thinking(), Thinking("[THINK]", "[/THINK]"))
 
 
-def detect(template: str | None) -> Format:
-    """The family whose marker the chat template contains; `plain` when there is none."""
-    text = template or ""
-    return next((each for each in FORMATS if any(marker in text for marker in each.markers)), PLAIN)
+def detect(template: str | None, architecture: str = "", name: str = "") -> Format:
+    """The family whose markers the chat template contains; without a template what the model's metadata says."""
+    if not template:
+        return _by_metadata(architecture, name)
+    for each in FORMATS:
+        if each.markers and all(marker in template for marker in each.markers):
+            return _with_thinking(each, template)
+    return _with_thinking(PLAIN, template)
 
 
 def by_name(name: str) -> Format:
@@ -19,5 +48,24 @@ def by_name(name: str) -> Format:
     for each in FORMATS:
         if each.name == name:
             return each
-    known = ", ".join(each.name for each in FORMATS)
+    known = ", ".join(sorted(each.name for each in FORMATS))
     raise StartupError(f"unknown chat format {name!r}; known: {known}")
+
+
+def _by_metadata(architecture: str, name: str) -> Format:
+    letters = "".join(filter(str.isalnum, name.lower()))
+    if "base" in letters:  # taught no chat at all
+        return PLAIN
+    named = (each for each in FORMATS if any(part in letters for part in each.names))
+    built = (each for each in FORMATS if architecture in each.architectures)
+    return next(named, None) or next(built, PLAIN)
+
+
+def _with_thinking(format: Format, template: str) -> Format:
+    """A family that does not reason by itself has fine-tunes that do: their templates know the block."""
+    if format.thinking is not None or format.channels is not None:
+        return format
+    for block in _BLOCKS:
+        if block.closing in template:
+            return replace(format, thinking=block, tokens=format.tokens | {block.opening, block.closing})
+    return format

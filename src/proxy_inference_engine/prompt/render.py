@@ -11,14 +11,15 @@ from typing import Any
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.formats import Format
-from proxy_inference_engine.interaction import ContentType, Interaction, Role
-from proxy_inference_engine.prompt.marks import Layout, Marks, Message, strings, unmarked
+from proxy_inference_engine.formats.history import calls_of
+from proxy_inference_engine.interaction import ContentType, Interaction, Role, Tool
+from proxy_inference_engine.prompt.marks import Chat, Layout, Marks, strings, unmarked
+from proxy_inference_engine.prompt.messages import make_message, make_tools
 from proxy_inference_engine.prompt.template import Template
 from proxy_inference_engine.prompt.tokens import PromptEncoder, Span
 from proxy_inference_engine.runners.base import Tokenizer
 
 _OURS = frozenset({"add_generation_prompt", "bos_token", "documents", "eos_token", "messages", "tools"})
-_FIELDS = ("name", "reasoning_content", "tool_call_id", "tool_calls")  # of an interaction, read by templates
 _VARIABLES = "chat_template_kwargs"
 _CONTINUE = "continue_final_message"
 
@@ -27,12 +28,13 @@ _CONTINUE = "continue_final_message"
 class Prompt:
     ids: tuple[int, ...]
     text: str
+    opens_reasoning: bool = False  # the template ends the prompt inside a block of reasoning
 
 
 class PromptRenderer:
     """One model's way from a conversation to token ids. Safe to use from several threads.
 
-    1. The template renders the messages, then once more with every string between marks (`marks.py`).
+    1. The template renders messages and tools, then once more with every string between marks (`marks.py`).
     2. Without its marks the second text must be the first; then the spans between marks are what people wrote. For a
        template that trims, the marks go inside the white space.
     3. If people wrote control tokens, or the marks did not survive, everything is rendered with all contents covered:
@@ -50,7 +52,9 @@ class PromptRenderer:
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._format = format
-        self._template = Template(template or format.template)
+        source = template or format.template
+        self._template = Template(source)
+        self._reads_calls = "tool_calls" in source
         self._encoder = PromptEncoder(tokenizer)
         self._clock = clock
         names = {token_id: text for text, token_id in tokenizer.specials.items()}
@@ -65,28 +69,37 @@ class PromptRenderer:
         """What a request may set for the template: the names it reads and we do not fill ourselves."""
         return self._template.variables - _OURS
 
+    @property
+    def reads_tools(self) -> bool:
+        """Whether the template lists tools itself; if not, the family's convention describes them in words."""
+        return "tools" in self._template.variables
+
     def chat(
         self,
         interactions: Sequence[Interaction],
         *,
+        tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
         continue_final: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """The prompt of a conversation; with `continue_final` it ends right after the last message's content."""
-        layout = self._arrange(interactions, add_generation_prompt, continue_final, variables or {})
-        return Prompt(self._encoder.encode(layout.text, layout.contents), layout.text)
+        layout = self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {})
+        thinking = self._format.thinking
+        opens = thinking is not None and layout.tail.rstrip().endswith(thinking.opening)
+        return Prompt(self._encoder.encode(layout.text, layout.contents), layout.text, opens)
 
     def text(
         self,
         interactions: Sequence[Interaction],
         *,
+        tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
         continue_final: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text of `chat`, without computing ids."""
-        return self._arrange(interactions, add_generation_prompt, continue_final, variables or {}).text
+        return self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {}).text
 
     def raw(self, text: str) -> Prompt:
         """A text as it is: no template, nothing in it special, BOS where the model wants one."""
@@ -95,64 +108,64 @@ class PromptRenderer:
     def _arrange(
         self,
         interactions: Sequence[Interaction],
+        tools: Sequence[Tool],
         add_generation_prompt: bool,
         continue_final: bool,
         variables: Mapping[str, Any],
     ) -> Layout:
-        turns = self._format.prepare(interactions)
+        turns = self._format.prepare(interactions, tools, self.reads_tools, self._reads_calls)
         _check_turns(turns, add_generation_prompt, continue_final)
         self._check_variables(variables)
         now = self._clock()  # once, so that every rendering tells the same time
-        messages = [_message(turn) for turn in turns]
+        given = {**variables, **self._special_texts, "documents": None, "add_generation_prompt": add_generation_prompt}
         layout = self._separate(
-            messages,
-            lambda each: self._template.render(
-                {
-                    **variables,
-                    **self._special_texts,
-                    "messages": each,
-                    "tools": None,
-                    "documents": None,
-                    "add_generation_prompt": add_generation_prompt,
-                },
-                now,
-            ),
+            Chat([make_message(turn, self._format) for turn in turns], make_tools(tools) if self.reads_tools else None),
+            lambda chat: self._template.render({**given, "messages": chat.messages, "tools": chat.tools}, now),
         )
         if layout is None:
-            raise InvalidRequest(self._refusal(interactions), param="messages")
-        return _cut_after_final(layout, turns[-1].text) if continue_final else layout
+            raise self._refusal(interactions, tools)
+        if not continue_final:
+            return layout
+        if calls_of(interactions[-1]):
+            raise InvalidRequest("a message with calls cannot be continued", param=_CONTINUE)
+        return _cut_after_final(layout, turns[-1].text)
 
-    def _separate(self, messages: list[Message], render: Callable[[list[Message]], str]) -> Layout | None:
+    def _separate(self, chat: Chat, render: Callable[[Chat], str]) -> Layout | None:
         """Render, and find out what people wrote; None when that cannot be told."""
-        layout = Layout(render(messages), contents=())
-        if self._encoder.has_special(unmarked(messages)):
+        layout = Layout(render(chat), contents=())
+        if self._encoder.has_special(unmarked(chat)):
             return None
-        marks = Marks(messages)
+        marks = Marks(chat)
         for is_trimmed in (False, True):
-            marked = _attempt(render, marks.wrap(messages, is_trimmed=is_trimmed))
+            marked = _attempt(render, marks.wrap(chat, is_trimmed=is_trimmed))
             found = None if marked is None else marks.read(marked)
             if found is not None and found.text == layout.text:
                 layout = found
                 break
-        has_special = self._encoder.has_special(strings(messages))
+        has_special = self._encoder.has_special(strings(chat))
         if layout.contents and not has_special:
             return layout
         # A template may take a content apart and print a piece of it without its marks.
-        covered = _attempt(render, marks.cover(messages))
+        covered = _attempt(render, marks.cover(chat))
         if covered is None:
             return None if has_special else layout
         is_safe = self._encoder.special_ids(layout.text, layout.contents) == self._encoder.special_ids(covered)
-        return layout if is_safe else None
+        return layout._replace(tail=marks.tail_of_covered(covered)) if is_safe else None
 
-    def _refusal(self, interactions: Sequence[Interaction]) -> str:
+    def _refusal(self, interactions: Sequence[Interaction], tools: Sequence[Tool]) -> InvalidRequest:
         guilty = [
-            f"messages[{index}]"
-            for index, each in enumerate(interactions)
-            if self._encoder.has_special(strings(_message(each)))
+            f"{param}[{index}]"
+            for param, values in (
+                ("messages", [make_message(turn, self._format) for turn in interactions]),
+                ("tools", make_tools(tools) or []),
+            )
+            for index, each in enumerate(values)
+            if self._encoder.has_special(strings(each))
         ]
-        return (
+        return InvalidRequest(
             f"{', '.join(guilty[:8]) or 'a message'} spells a control token of this model, "
-            "and its chat template cannot keep that apart from its own: remove it"
+            "and its chat template cannot keep that apart from its own: remove it",
+            param="tools" if guilty and guilty[0].startswith("tools") else "messages",
         )
 
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
@@ -176,15 +189,10 @@ def _check_turns(turns: Sequence[Interaction], add_generation_prompt: bool, cont
         raise InvalidRequest("only an assistant message with text can be continued", param=_CONTINUE)
 
 
-def _message(turn: Interaction) -> Message:
-    fields = {name: turn.metadata[name] for name in _FIELDS if name in turn.metadata}
-    return {"role": turn.role.value, "content": turn.text, **fields}
-
-
-def _attempt(render: Callable[[list[Message]], str], messages: list[Message]) -> str | None:
+def _attempt(render: Callable[[Chat], str], chat: Chat) -> str | None:
     """None where the template refuses marked messages, for example because a text is now too long for it."""
     try:
-        return render(messages)
+        return render(chat)
     except InvalidRequest:
         return None
 

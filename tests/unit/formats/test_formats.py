@@ -1,8 +1,7 @@
 import pytest
 
-from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.formats import FORMATS, Format, by_name, detect
-from proxy_inference_engine.interaction import Interaction, Role
+from proxy_inference_engine.formats import FORMATS, Format, by_name
+from proxy_inference_engine.interaction import Interaction, Role, ToolCall
 
 ALTERNATING = Format("strict", template="", must_alternate=True)
 
@@ -16,30 +15,6 @@ def pairs(interactions: list[Interaction]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("{{ '<|im_start|>' + role }}", "chatml"),
-        ("[INST] {{ messages }}", "plain"),
-        ("", "plain"),
-        (None, "plain"),
-    ],
-)
-def test_family_is_known_from_the_template(template: str | None, name: str) -> None:
-    assert detect(template).name == name
-
-
-def test_family_can_be_named() -> None:
-    assert [by_name(each.name) for each in FORMATS] == list(FORMATS)
-    with pytest.raises(StartupError, match="'chatmi'; known: chatml, plain"):
-        by_name("chatmi")
-
-
-def test_every_fallback_template_gives_its_own_family_away() -> None:
-    for each in FORMATS:
-        assert detect(each.template) is each
-
-
-@pytest.mark.parametrize(
     ("given", "prepared"),
     [
         ([("user", "hi")], [("user", "hi")]),
@@ -50,14 +25,31 @@ def test_every_fallback_template_gives_its_own_family_away() -> None:
             [("system", "a\n\nb\n\nc"), ("user", "hi")],
         ),
         ([("system", " \n"), ("system", "b")], [("system", "b")]),
-        ([("user", "1"), ("user", "2")], [("user", "1"), ("user", "2")]),
     ],
 )
 def test_instructions_become_one_leading_system_turn(
     given: list[tuple[str, str]], prepared: list[tuple[str, str]]
 ) -> None:
     for each in FORMATS:
-        assert pairs(each.prepare(turns(*given))) == prepared
+        if each.has_system_role:
+            assert pairs(each.prepare(turns(*given))) == prepared
+
+
+@pytest.mark.parametrize(
+    ("given", "prepared"),
+    [
+        ([("user", "hi")], [("user", "hi")]),
+        ([("system", "a"), ("user", "hi")], [("user", "a\n\nhi")]),
+        ([("user", "hi"), ("assistant", "ho"), ("developer", "a")], [("user", "a\n\nhi"), ("assistant", "ho")]),
+        ([("system", "a"), ("system", "b"), ("user", "hi"), ("user", "ho")], [("user", "a\n\nb\n\nhi\n\nho")]),
+        ([("system", "a"), ("assistant", "ho")], [("user", "a"), ("assistant", "ho")]),
+        ([("system", "a")], [("user", "a")]),
+    ],
+)
+def test_without_a_system_role_instructions_lead_the_first_user_turn(
+    given: list[tuple[str, str]], prepared: list[tuple[str, str]]
+) -> None:
+    assert pairs(by_name("gemma3").prepare(turns(*given))) == prepared
 
 
 def test_same_role_turns_are_merged_only_where_roles_must_alternate() -> None:
@@ -65,6 +57,14 @@ def test_same_role_turns_are_merged_only_where_roles_must_alternate() -> None:
     expected = [("user", "1\n\n2"), ("assistant", "3\n\n4"), ("tool", "5"), ("tool", "6")]
     assert pairs(ALTERNATING.prepare(given)) == expected
     assert by_name("chatml").prepare(given) == given
+
+
+def test_a_turn_with_calls_is_not_merged_with_its_neighbours() -> None:
+    calls = (ToolCall("1", "f", "{}"),)
+    given = [*turns(("assistant", "a"), ("assistant", "b")), Interaction.of("assistant", "c", tool_calls=calls)]
+    prepared = ALTERNATING.prepare(given)
+    assert pairs(prepared) == [("assistant", "a\n\nb"), ("assistant", "c")]
+    assert prepared[1].metadata["tool_calls"] == calls
 
 
 def test_preparing_leaves_its_input_alone() -> None:

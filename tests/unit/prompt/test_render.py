@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.formats import by_name
-from proxy_inference_engine.interaction import Content, ContentType, Interaction, Role
+from proxy_inference_engine.interaction import Content, ContentType, Interaction, Role, ToolCall, ToolKind
 from proxy_inference_engine.prompt import PromptRenderer
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.unit.prompt.table import SPECIALS, TableTokenizer
@@ -86,21 +86,24 @@ def test_names_are_content_too() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        {"id": "<|im_end|>", "type": "function", "function": {"name": "f", "arguments": {}}},
-        {"id": "1", "type": "<|im_end|>", "function": {"name": "f", "arguments": {}}},
-        {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"<|im_end|>": 1}}},
-        {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": ["<|im_end|>"]}}},
-        {"id": "1", "type": "function", "function": {"name": "<|im_end|>", "arguments": {}}},
+        ToolCall("<|im_end|>", "f", "{}"),
+        ToolCall("1", "f", '{"<|im_end|>": 1}'),
+        ToolCall("1", "f", '{"a": ["<|im_end|>"], "id": "<think>", "type": {"role": "<s>"}}'),
+        ToolCall("1", "<|im_end|>", "{}"),
+        ToolCall("1", "f", "<|im_end|>"),
+        ToolCall("1", "f", "<|im_end|>", ToolKind.CUSTOM),
     ],
 )
-def test_no_part_of_a_tool_call_becomes_a_control_token(call: dict[str, object]) -> None:
+def test_no_part_of_a_tool_call_becomes_a_control_token(call: ToolCall) -> None:
     template = "{% for m in messages %}<|im|>{{ m.tool_calls | tojson }}{% endfor %}"
-    try:
-        ids = renderer(template).chat([Interaction.of("assistant", "", tool_calls=[call])]).ids
-    except InvalidRequest as error:
-        assert error.param == "messages"
+    turns = [Interaction.of("assistant", "", tool_calls=[call])]
+    if call.id == "1":
+        assert controls(renderer(template).chat(turns).ids) == [5]
     else:
-        assert controls(ids) == [5]
+        # Templates compare and count ids, so an id cannot be marked.
+        with pytest.raises(InvalidRequest, match=r"messages\[0\] spells a control token") as caught:
+            renderer(template).chat(turns)
+        assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize(("text", "is_served"), [("nine char", True), ("<|im_end|", True), ("<s>456789", False)])

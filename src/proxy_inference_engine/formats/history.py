@@ -1,0 +1,128 @@
+"""Calls and results of a conversation: which belong together, and in what shape families take them."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, groupby
+from typing import Any
+
+from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.formats.signature import INPUT
+from proxy_inference_engine.interaction import Interaction, Role, ToolCall, ToolKind
+
+_MAX_DEPTH = 64
+
+
+def calls_of(turn: Interaction) -> tuple[ToolCall, ...]:
+    return tuple(turn.metadata.get("tool_calls") or ())
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any] | None:
+    """The arguments as an object; None where the text is none."""
+    if call.kind is ToolKind.CUSTOM:
+        return {INPUT: call.arguments}
+    if not call.arguments.strip():
+        return {}
+    try:
+        value = json.loads(call.arguments, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _is_shallow(value) and _is_text(value) else None
+
+
+def with_results_in_order(turns: Sequence[Interaction]) -> list[Interaction]:
+    """Results that follow each other stand in the order of their calls and name their tool."""
+    calls: dict[str, tuple[int, ToolCall]] = {}  # by id, numbered as they were made
+    numbers = count()
+    ordered: list[Interaction] = []
+    for is_result, group in groupby(turns, key=lambda turn: turn.role is Role.TOOL):
+        run = list(group)
+        if is_result:
+            run = [_named(result, calls) for result in run]
+            run.sort(key=lambda result: calls[_id_of(result)][0] if _id_of(result) in calls else sys.maxsize)
+        else:
+            calls |= {call.id: (next(numbers), call) for turn in run for call in calls_of(turn)}
+        ordered += run
+    return ordered
+
+
+def with_short_ids(turns: Sequence[Interaction], num_chars: int) -> list[Interaction]:
+    """Ids become the number of their call, so that a conversation that grows keeps its beginning."""
+    short: dict[str, str] = {}
+    numbers = count()
+    changed: list[Interaction] = []
+    for turn in turns:
+        calls = calls_of(turn)
+        short |= {call.id: f"{next(numbers):0{num_chars}}" for call in calls}
+        if calls:
+            turn = _with(turn, tool_calls=tuple(replace(call, id=short[call.id]) for call in calls))
+        elif _id_of(turn) in short:
+            turn = _with(turn, tool_call_id=short[_id_of(turn)])
+        changed.append(turn)
+    return changed
+
+
+def one_call_each(turns: Sequence[Interaction]) -> list[Interaction]:
+    """A turn with several calls becomes several turns, each followed by its result."""
+    split: list[Interaction] = []
+    waiting: deque[ToolCall] = deque()
+    ids: set[str] = set()  # of those waiting
+    for turn in turns:
+        if turn.role is not Role.TOOL:
+            split += map(_calling, waiting)
+            calls = calls_of(turn)
+            waiting, ids = deque(calls[1:]), {call.id for call in calls[1:]}
+            split.append(_with(turn, tool_calls=calls[:1]) if calls else turn)
+            continue
+        # Results stand in the order of their calls, so a call before this one has none.
+        while _id_of(turn) in ids:
+            call = waiting.popleft()
+            ids.discard(call.id)
+            split.append(_calling(call))
+        split.append(turn)
+    return [*split, *map(_calling, waiting)]
+
+
+def _is_shallow(value: Any) -> bool:
+    """Everything that walks through arguments recurses, so how deep that may go is decided here."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        parts = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for part in parts for each in part]
+    return not level
+
+
+def _is_text(value: Any) -> bool:
+    """An escape in JSON can spell half a surrogate pair, which no tokenizer takes."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _calling(call: ToolCall) -> Interaction:
+    return Interaction(Role.ASSISTANT, (), {"tool_calls": (call,)})
+
+
+def _named(result: Interaction, calls: Mapping[str, tuple[int, ToolCall]]) -> Interaction:
+    id_ = _id_of(result)
+    if not id_:
+        return result
+    if id_ not in calls:
+        raise InvalidRequest(f"no call before this result has the id {id_[:64]!r}", param="messages")
+    return _with(result, name=calls[id_][1].name)
+
+
+def _id_of(result: Interaction) -> str:
+    return str(result.metadata.get("tool_call_id") or "")
+
+
+def _with(turn: Interaction, **fields: Any) -> Interaction:
+    return replace(turn, metadata={**turn.metadata, **fields})

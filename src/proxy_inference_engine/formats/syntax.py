@@ -1,0 +1,75 @@
+"""How a family marks its reasoning and writes its calls: one description for the prompt, the mask and the parser.
+
+Texts are exact. Where the vocabulary has one of a family's `tokens`, that part of a text is the token and nothing else;
+where it has not, it is text.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """opening REASONING closing gap ANSWER. `header` is a fixed text after the opening that says nothing."""
+
+    opening: str = "<think>"
+    closing: str = "</think>"
+    header: str = ""
+    gap: str = "\n\n"
+
+
+class ArgumentStyle(StrEnum):
+    JSON = "json"  # {"city": "Paris", "days": 3}
+    TAGS = "tags"  # one element a parameter; strings raw, everything else as JSON
+    PYTHON = "python"  # city="Paris", days=3
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument in the style of tags: before_key KEY before_value VALUE after_value."""
+
+    before_key: str
+    before_value: str
+    after_value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallSyntax:
+    """begin [before_name NAME between ARGUMENTS after] separator [before_name …] end
+
+    `opening` begins `begin` (or `before_name` where that is empty) and is what ends free text: from it on the text is a
+    call. With `is_at_start`, it does so at the very start of an answer only.
+    """
+
+    opening: str
+    before_name: str
+    between: str
+    after: str
+    begin: str = ""
+    separator: str = "\n"
+    end: str = ""
+    optional_begin: str = ""  # may stand before everything, means nothing
+    style: ArgumentStyle = ArgumentStyle.JSON
+    parameter: Parameter | None = None  # of the style of tags
+    item_separator: str = ", "  # of JSON: as the family was taught
+    key_separator: str = ": "
+    is_at_start: bool = False
+    can_repeat: bool = True  # several calls in one answer
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Harmony: an answer is a row of messages, each in a channel.
+
+    channel NAME message BODY [end restart channel NAME message BODY]…
+    """
+
+    channel: str = "<|channel|>"
+    message: str = "<|message|>"
+    end: str = "<|end|>"
+    restart: str = "<|start|>assistant"
+    reasoning: str = "analysis"
+    answer: str = "final"
+    aside: str = "commentary"  # text to the user before a call
+    call: str = "commentary to=functions."  # then the tool's name
+    call_suffix: str = " <|constrain|>json"
