@@ -15,13 +15,13 @@ class Detokenizer:
     tokens share lies in the range of each.
     """
 
-    __slots__ = ("_control_ids", "_num_chars", "_pending", "_tokenizer", "end", "start")
+    __slots__ = ("_control_ids", "_pending", "_tokenizer", "end", "num_chars", "start")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._control_ids = tokenizer.control_ids
         self._pending = b""
-        self._num_chars = 0
+        self.num_chars = 0
         self.start = 0
         self.end = 0
 
@@ -33,26 +33,26 @@ class Detokenizer:
         if self._pending or not piece.isascii():
             return self._feed_bytes(piece)
         text = piece.decode("ascii")
-        self.start = self._num_chars
-        self.end = self._num_chars = self._num_chars + len(text)
+        self.start = self.num_chars
+        self.end = self.num_chars = self.num_chars + len(text)
         return text
 
     def finish(self) -> str:
         """What is left: an unfinished character becomes U+FFFD."""
         text = self._pending.decode("utf-8", "replace")
         self._pending = b""
-        self._num_chars += len(text)
+        self.num_chars += len(text)
         return text
 
     def _feed_bytes(self, piece: bytes) -> str:
         pending = self._pending
         # The first byte either goes on with the pending character or breaks it off and begins the next.
-        self.start = self._num_chars + max(_count(pending + piece[:1]) - 1, 0)
+        self.start = self.num_chars + max(_count(pending + piece[:1]) - 1, 0)
         data = pending + piece
         text, num_used = codecs.utf_8_decode(data, "replace", False)
         self._pending = data[num_used:]
-        self._num_chars += len(text)
-        self.end = self._num_chars + _count(self._pending)
+        self.num_chars += len(text)
+        self.end = self.num_chars + _count(self._pending)
         return text
 
 

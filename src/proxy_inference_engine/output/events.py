@@ -45,6 +45,36 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A tool is called; calls are numbered from 0 and never overlap."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """The next piece of a call's arguments: all of them make one JSON text, or the input of a custom tool."""
+
+    index: int
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The call is complete. A call that the limit cut off gets none."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The choice is complete. `num_tokens` counts the end token, but none after the one that completed `stop_str`."""
 
@@ -52,6 +82,7 @@ class Ended:
     stop_str: str | None
     num_tokens: int
     timings: Timings
+    num_reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +92,5 @@ class Broken:
     error: PieError
 
 
-# Per choice: PromptRead, TextDelta*, then exactly one of Ended or Broken (Broken may come at any time).
-Event = PromptRead | TextDelta | Ended | Broken
+# Per choice: PromptRead, deltas and calls in any order, then exactly one of Ended or Broken (Broken at any time).
+Event = PromptRead | TextDelta | ReasoningDelta | CallStarted | CallDelta | CallEnded | Ended | Broken

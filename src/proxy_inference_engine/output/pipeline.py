@@ -1,4 +1,4 @@
-"""One choice's engine outputs to events: detokenize, cut at stop strings, align log-probabilities.
+"""One choice's engine outputs to events: detokenize, label, cut at stop strings, align log-probabilities.
 
 Runs on the event loop, once a token. Knows nothing of HTTP, and does not cancel: when `is_over` turns True while
 the engine still generates, the caller does.
@@ -8,8 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+from proxy_inference_engine.formats.labels import Labels
 from proxy_inference_engine.output.detokenizer import Detokenizer
 from proxy_inference_engine.output.events import Broken, Ended, Event, PromptRead, TextDelta, TokenLogprob
+from proxy_inference_engine.output.labelled import Piece, Text
+from proxy_inference_engine.output.labelling import Labelling
+from proxy_inference_engine.output.ledger import Part
 from proxy_inference_engine.output.logprobs import LogprobQueue, spell
 from proxy_inference_engine.output.stop import Filtered, StopFilter
 from proxy_inference_engine.runners.base import Tokenizer
@@ -17,7 +21,10 @@ from proxy_inference_engine.types import Failed, Finished, FinishReason, Output,
 
 
 class Pipeline:
-    """Stop strings count from token number `min_tokens` on; the text before it can be no part of a match."""
+    """Stop strings count from token number `min_tokens` on; the text before it can be no part of a match.
+
+    With labels, they act on visible content only, and never across reasoning or a call.
+    """
 
     def __init__(
         self,
@@ -25,12 +32,18 @@ class Pipeline:
         *,
         stop: Sequence[str] = (),
         min_tokens: int = 0,
+        labels: Labels | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tokenizer = tokenizer
         self._control_ids = tokenizer.control_ids
         self._detokenizer = Detokenizer(tokenizer)
+        self._stop = stop
         self._stops = StopFilter(stop) if stop else None
+        self._labelling: Labelling | None = None
+        if labels is not None and not labels.is_plain:
+            self._labelling = Labelling(labels, tokenizer, needs_parts=bool(stop))
+        self._has_open_text = False  # the last piece was content
         self._min_tokens = min_tokens
         self._logprobs: LogprobQueue | None = None  # made with the first entry
         self._clock = clock
@@ -75,6 +88,8 @@ class Pipeline:
         self._num_tokens += 1
         if not token.is_visible:
             return []
+        if self._labelling is not None:
+            return self._take_labelled(token, self._labelling)
         text = self._detokenizer.feed(token.id)
         if token.logprob is not None and token.id not in self._control_ids:
             if self._logprobs is None:
@@ -83,18 +98,69 @@ class Pipeline:
             self._logprobs.add(self._detokenizer.start, self._detokenizer.end, entry)
         if not text:
             return []
-        text, stop_str = self._filter(text)
+        text, stop_str = self._filter(text, self._num_tokens)
         if stop_str is not None:
             return self._end(text, stop_str, "stop", self._measure())
         return self._send(text)
 
-    def _filter(self, text: str) -> Filtered:
-        if self._stops is None or self._num_tokens < self._min_tokens:
+    def _take_labelled(self, token: Token, labelling: Labelling) -> list[Event]:
+        entry = None if token.logprob is None else spell(token.logprob, self._tokenizer)
+        pieces = labelling.feed(token.id, self._num_tokens, entry)
+        if self._logprobs is None and entry is not None and labelling.ledger is not None:
+            self._logprobs = labelling.ledger.logprobs
+        return self._show(pieces, labelling)
+
+    def _show(self, pieces: Sequence[Piece], labelling: Labelling) -> list[Event]:
+        events: list[Event] = []
+        for piece in pieces:
+            if isinstance(piece, Text):
+                events += self._show_text(labelling.parts(piece, self._num_tokens))
+            else:
+                if self._has_open_text:
+                    events += self._interrupt(labelling)
+                if not self._is_over:
+                    events.append(piece)
+            if self._is_over:
+                break
+        return events
+
+    def _show_text(self, parts: Sequence[Part]) -> list[Event]:
+        self._has_open_text = True
+        shown = ""
+        for text, num_tokens in parts:
+            text, stop_str = self._filter(text, num_tokens)
+            shown += text
+            if stop_str is not None:
+                return self._end(shown, stop_str, "stop", self._measure())
+        return self._send(shown)
+
+    def _interrupt(self, labelling: Labelling) -> list[Event]:
+        """Something else follows the text: nothing of it is held any longer."""
+        self._has_open_text = False
+        text, stop_str = self._flush()
+        if stop_str is not None:
+            return self._end(text, stop_str, "stop", self._measure())
+        if labelling.ledger is not None:
+            labelling.ledger.interrupt()
+        self._num_sent_chars += len(text)
+        logprobs = () if self._logprobs is None else self._logprobs.take(self._num_sent_chars)
+        return [TextDelta(text, logprobs)] if text or logprobs else []
+
+    def _filter(self, text: str, num_tokens: int) -> Filtered:
+        if self._stops is None or num_tokens < self._min_tokens:
             return Filtered(text, None)
         filtered = self._stops.feed(text)
         if self._stops.candidate is not self._candidate:
             self._candidate = self._stops.candidate
-            self._candidate_tokens = self._num_tokens
+            self._candidate_tokens = num_tokens
+        return filtered
+
+    def _flush(self) -> Filtered:
+        """What the stop filter holds, and a fresh filter."""
+        if self._stops is None:
+            return Filtered("", None)
+        filtered = self._stops.finish()
+        self._stops = StopFilter(self._stop)
         return filtered
 
     def _send(self, text: str) -> list[Event]:
@@ -106,20 +172,32 @@ class Pipeline:
         return [TextDelta(text, self._logprobs.take(self._num_sent_chars))]
 
     def _finish(self, reason: FinishReason, timings: Timings) -> list[Event]:
-        text, stop_str = self._filter(self._detokenizer.finish())
-        if stop_str is None and self._stops is not None:
-            rest, stop_str = self._stops.finish()
+        events: list[Event] = []
+        text, stop_str = "", None
+        if self._labelling is None:
+            text, stop_str = self._filter(self._detokenizer.finish(), self._num_tokens)
+        else:
+            events = self._show(self._labelling.finish(is_cut=reason == "length"), self._labelling)
+            if self._is_over:
+                return events
+        if stop_str is None:
+            rest, stop_str = self._flush()
             text += rest
-        return self._end(text, stop_str, reason if stop_str is None else "stop", timings)
+        return events + self._end(text, stop_str, reason if stop_str is None else "stop", timings)
 
     def _end(self, text: str, stop_str: str | None, reason: FinishReason, timings: Timings) -> list[Event]:
         self._is_over = True
         self._num_sent_chars += len(text)
+        num_reasoning_tokens = 0
+        if self._labelling is not None:
+            num_reasoning_tokens = self._labelling.num_reasoning_tokens
+            if self._labelling.ledger is not None:
+                self._labelling.ledger.finish()
         logprobs: tuple[TokenLogprob, ...] = ()
         if self._logprobs is not None:
             logprobs = self._logprobs.finish(None if stop_str is None else self._num_sent_chars)
         num_tokens = self._num_tokens if stop_str is None else self._candidate_tokens
-        ended = Ended(reason, stop_str, num_tokens, timings)
+        ended = Ended(reason, stop_str, num_tokens, timings, num_reasoning_tokens)
         return [TextDelta(text, logprobs), ended] if text or logprobs else [ended]
 
     def _measure(self) -> Timings:

@@ -3,8 +3,18 @@
 import pytest
 
 from proxy_inference_engine.errors import EngineFailure
-from proxy_inference_engine.output.answer import Answer
-from proxy_inference_engine.output.events import Broken, Ended, PromptRead, TextDelta, TokenLogprob
+from proxy_inference_engine.output.answer import Answer, AnsweredCall
+from proxy_inference_engine.output.events import (
+    Broken,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Ended,
+    PromptRead,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+)
 from tests.unit.output.pieces import TIMINGS
 
 
@@ -30,3 +40,20 @@ def test_raises_the_error_of_a_broken_choice() -> None:
         answer.add(Broken(error))
     assert caught.value is error
     assert answer.ended is None
+
+
+def test_adds_up_reasoning_and_calls() -> None:
+    answer = Answer()
+    for event in (
+        ReasoningDelta("a"),
+        ReasoningDelta("b"),
+        CallStarted(0, "f"),
+        CallDelta(0, "{"),
+        CallDelta(0, "}"),
+        CallEnded(0),
+        CallStarted(1, "g"),
+        CallDelta(1, "{"),
+    ):
+        answer.add(event)
+    calls = [AnsweredCall("f", "{}", is_complete=True), AnsweredCall("g", "{", is_complete=False)]
+    assert answer == Answer(reasoning="ab", calls=calls)
