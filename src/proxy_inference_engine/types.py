@@ -6,11 +6,17 @@ Nothing here validates (the edge did) and nothing here knows HTTP, text or tenso
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from proxy_inference_engine.errors import PieError
 
 FinishReason = Literal["stop", "length"]
+
+# Where in its answer a choice stands. Sampling may differ from one to the next.
+State = Literal["text", "reasoning", "tool_call", "structured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,36 @@ class Limits:
     ignore_eos: bool = False
 
 
+class Matcher(Protocol):
+    """Walks one choice's output token by token, and says what may come next."""
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing but an end token can follow."""
+        ...
+
+    def mask(self) -> NDArray[np.bool_] | None:
+        """(vocabulary,): True where a token may come next; None where every token may."""
+        ...
+
+    def forced(self) -> list[int]:
+        """The tokens that come next whatever the model thinks; [] where it has a choice."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Take a token that `mask` or `forced` allowed, an end token included."""
+        ...
+
+
+class Constraint(Protocol):
+    """What binds the answers of a request: compiled once, walked by each choice on its own."""
+
+    def start(self) -> Matcher: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What the engine runs: proved at the edge, frozen, in token ids."""
@@ -57,6 +93,8 @@ class Request:
     num_choices: int = 1
     num_top_logprobs: int | None = None  # None: no log-probabilities; 0: the chosen token's only
     num_prompt_logprobs: int | None = None  # the same for every prompt token (echo)
+    constraint: Constraint | None = None
+    state_sampling: Mapping[State, Sampling] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
+from proxy_inference_engine.errors import EngineFailure
 from proxy_inference_engine.runners.base import Lane, Row
-from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
 from tests.clock import Clock
+from tests.sim.scripted import ScriptedConstraint
 
 POISON = 7  # a token id that makes its sequence's logits NaN
 _MAX_STEPS = 6000
@@ -113,14 +115,19 @@ class Simulation:
             prompt_ids=tuple(prompt),
             sampling=self._sampling(),
             limits=Limits(
-                self.random.randint(0, min(room, 2 if self.is_bushy else 60)), ignore_eos=self.random.random() < 0.2
+                self.random.randint(0, min(room + 1, 2 if self.is_bushy else 60)), ignore_eos=self.random.random() < 0.2
             ),
             num_choices=self.random.choice([1, 1, 1, 2, 4]),
             num_top_logprobs=self.random.choice([None, None, 2]),
             num_prompt_logprobs=self.random.choice([None, None, None, 0]),
+            constraint=self._constraint() if self.random.random() < 0.3 else None,
         )
         self.requests[request.id] = request
-        self.engine.add(request)
+        try:
+            self.engine.add(request)
+        except EngineFailure:  # at the door: its grammar failed in what it forces first
+            assert _fails(request)
+            self.failed[request.id] = 1
 
     def _prompt(self) -> list[int]:
         if self.is_bushy:
@@ -135,6 +142,10 @@ class Simulation:
             top_p=self.random.choice([1.0, 0.9]),
             repetition_penalty=self.random.choice([1.0, 1.2]),
         )
+
+    def _constraint(self) -> ScriptedConstraint:
+        fails_at = self.random.randint(1, 30) if self.random.random() < 0.1 else None
+        return ScriptedConstraint(self.random.randrange(1 << 30), self.random.randint(1, 150), fails_at)
 
     def _cancel(self, request_id: str) -> None:
         """Twice, now and then: a second cancel must change nothing."""
@@ -167,16 +178,35 @@ class Simulation:
                 continue
             if request.id in self.failed:
                 assert self.failed[request.id] == 1, "failed more than once"
-                assert self.fault_rate or self._is_poisoned(request), "failed without a cause"
+                has_cause = self._is_poisoned(request) or _fails(request)
+                assert self.fault_rate or has_cause, "failed without a cause"
                 continue
             alone = answers_alone(request, self.context)
             for choice in range(request.num_choices):
                 assert self.heard[request.id, choice].answer() == alone[choice].answer(), (request, choice)
+                _check_grammar(request, alone[choice])
 
     def _is_poisoned(self, request: Request) -> bool:
         """In its prompt, or by a token that it drew itself."""
         drawn = [self.heard.get((request.id, choice), Heard()).token_ids for choice in range(request.num_choices)]
         return POISON in request.prompt_ids or any(POISON in token_ids for token_ids in drawn)
+
+
+def _check_grammar(request: Request, heard: Heard) -> None:
+    """What was heard, token by token, is what the grammar allowed."""
+    if request.constraint is None:
+        return
+    matcher = request.constraint.start()
+    for place, token_id in enumerate(heard.token_ids):
+        mask = matcher.mask()
+        assert not matcher.is_complete and (mask is None or mask[token_id]), f"token {place} was not allowed"
+        matcher.accept(token_id)
+    assert len(heard.token_ids) <= request.limits.max_tokens
+    assert heard.reason != "stop" or matcher.is_complete or heard.token_ids[-1] in ByteTokenizer.end_ids
+
+
+def _fails(request: Request) -> bool:
+    return isinstance(request.constraint, ScriptedConstraint) and request.constraint.fails_at is not None
 
 
 def answers_alone(request: Request, context: int) -> list[Heard]:

@@ -6,8 +6,9 @@ import pytest
 
 from proxy_inference_engine.cache.prefix import Node, PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
-from proxy_inference_engine.engine.scheduler import Scheduler
-from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.scheduler import Grant, Scheduler
+from proxy_inference_engine.engine.sequence import MAX_JUMP, Sequence
 from proxy_inference_engine.runners.base import TokenIds
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.sim.simulation import Simulation
@@ -111,8 +112,52 @@ def test_catches_a_prefix_of_the_wrong_length(monkeypatch: pytest.MonkeyPatch) -
     assert _is_caught()
 
 
-def test_schedules_reach_every_corner() -> None:
-    """The seeds are worth their time only if they preempt, move, hit the cache, fail and cancel."""
+def test_catches_a_jump_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    jump = StepEngine._jump
+
+    def silent(self: StepEngine, sequence: Sequence) -> list[int]:
+        jump(self, sequence)
+        return []
+
+    monkeypatch.setattr(StepEngine, "_jump", silent)
+    assert _is_caught()
+
+
+def test_catches_a_jump_past_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def over(self: StepEngine, sequence: Sequence) -> list[int]:
+        if sequence.matcher is None or sequence.request.num_top_logprobs is not None:
+            return []
+        forced = sequence.matcher.forced()
+        for token_id in forced:
+            self._append(sequence, token_id)
+        return forced
+
+    monkeypatch.setattr(StepEngine, "_jump", over)
+    assert _is_caught()
+
+
+def test_catches_a_jump_of_which_only_the_last_token_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def skipping(self: Scheduler, *args: object) -> list[Grant]:
+        for sequence in self.running:
+            if sequence.is_decoding:
+                sequence.num_computed = sequence.num_tokens - 1
+        return [Grant(sequence, 1) for sequence in self.running if sequence.is_decoding]
+
+    monkeypatch.setattr(Scheduler, "_decode_grants", skipping)
+    assert _is_caught()
+
+
+def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seeds are worth their time only if they preempt, move, hit the cache, jump, fail and cancel."""
+    jumps: list[int] = []
+    jump = StepEngine._jump
+
+    def counting(self: StepEngine, sequence: Sequence) -> list[int]:
+        forced = jump(self, sequence)
+        jumps.append(len(forced))
+        return forced
+
+    monkeypatch.setattr(StepEngine, "_jump", counting)
     preemptions = moves = cached = failures = cancels = 0
     for seed in range(60):
         simulation = Simulation(seed)
@@ -123,3 +168,4 @@ def test_schedules_reach_every_corner() -> None:
         failures += len(simulation.failed)
         cancels += len(simulation.cancelled)
     assert min(preemptions, moves, cached, failures, cancels) > 20
+    assert sum(num > 1 for num in jumps) > 100 and sum(num > MAX_JUMP for num in jumps) > 20

@@ -16,13 +16,14 @@ MAX_FUNCTION_LINES = 60
 # Who may import whom; what can be reached over several arrows may be imported too.
 ARROWS = {
     "cli": {"server", "log"},
-    "server": {"engine", "prompt", "output", "models", "config"},
+    "server": {"engine", "prompt", "output", "models", "config", "state_machine"},
     "models": {"engine", "runners", "config"},
-    "engine": {"cache", "sampling", "runners"},
+    "engine": {"cache", "sampling", "state_machine", "runners"},
     "cache": {"runners.base"},
     "sampling": {"runners.base"},
     "prompt": {"formats", "runners.base"},
     "output": {"formats", "runners.base"},
+    "state_machine": {"formats", "runners.base"},
     "config": set(),
     "formats": set(),
     "runners": set(),
@@ -42,7 +43,8 @@ LIBRARIES = {
     "jinja2": {"prompt"},
     "markupsafe": {"prompt"},
     "llama_cpp": {"runners.llama_cpp"},
-    "numpy": {"runners", "cache", "sampling", "engine"},
+    "llguidance": {"state_machine"},
+    "numpy": {"runners", "cache", "sampling", "engine", "state_machine", "types"},
 }
 MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load"}
 

@@ -119,7 +119,7 @@ def test_sizes_shown(num_bytes: int, text: str) -> None:
         ("kv_memory", "0"),
         ("kv_memory", "much"),
         ("cache_memory", "-1"),
-        ("format", "harmony"),
+        ("format", "morse"),
         ("convert_weights", "always"),
         ("log_level", "loud"),
         ("exact", "perhaps"),

@@ -12,11 +12,18 @@ _COMMANDS = {
     "serve": "answer OpenAI clients over HTTP",
     "chat": "talk with the model on this terminal",
     "run": "answer one question on this terminal",
+    "schema": "tell whether a JSON Schema can be enforced, and what it costs",
 }
 # What matters when nobody but this terminal is served.
 _LOCAL_FLAGS = frozenset(
     {"model", "context", "format", "convert_weights", "gpu_layers", "threads", "exact", "cache_dir", "log_level"}
 )
+
+
+_FLAGS: dict[str, frozenset[str] | None] = {
+    "serve": None,  # all of them
+    "schema": frozenset({"model", "format", "log_level"}),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,7 +42,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="pie", description="Proxy Inference Engine: a local inference server for language models.")
     parser.add_argument("-V", "--version", action="version", version=f"pie {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="serve|chat|run", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS), parser_class=_Parser)
     for name, summary in _COMMANDS.items():
         command = commands.add_parser(
             name,
@@ -47,14 +54,20 @@ def build_parser() -> argparse.ArgumentParser:
         )
         if name == "run":
             command.add_argument("question", nargs="*", help="the question; - or nothing reads it from stdin")
-        _add_flags(command, is_server=name == "serve")
+        if name == "schema":
+            command.add_argument("schema", nargs="?", metavar="SCHEMA.json", help="the schema")
+            command.add_argument("instances", nargs="*", metavar="INSTANCE.json", help="is it let through?")
+            command.add_argument(
+                "--bulk", metavar="FILE", help="many, one a line: {name, schema, tests: [{valid, data}]}"
+            )
+        _add_flags(command, _FLAGS.get(name, _LOCAL_FLAGS))
     return parser
 
 
-def _add_flags(command: argparse.ArgumentParser, *, is_server: bool) -> None:
+def _add_flags(command: argparse.ArgumentParser, names: frozenset[str] | None) -> None:
     groups: dict[str, argparse._ArgumentGroup] = {}
     for info in catalogue():
-        if info.flag and (is_server or info.name in _LOCAL_FLAGS):
+        if info.flag and (names is None or info.name in names):
             if info.group not in groups:
                 groups[info.group] = command.add_argument_group(info.group)
             _add_flag(groups[info.group], info.flag, info)

@@ -1,4 +1,4 @@
-"""`pie serve|chat|run|--version`: reads the arguments and hands a Config to the command.
+"""`pie serve|chat|run|schema|--version`: reads the arguments and hands a Config to the command.
 
 The commands and what they need are imported when they run, so that `pie --version` is instant.
 """
@@ -42,6 +42,7 @@ def _run(options: Namespace) -> int:
     values = dict(vars(options))
     command = values.pop("command")
     words = values.pop("question", [])
+    path, instances, bulk = values.pop("schema", None), values.pop("instances", []), values.pop("bulk", None)
     log.configure("warning")
     config = load_config(values)
     if command == "serve" or "log_level" in config.model_fields_set:
@@ -55,6 +56,10 @@ def _run(options: Namespace) -> int:
             from proxy_inference_engine.cli.chat import chat
 
             return chat(config)
+        case "schema":
+            from proxy_inference_engine.cli.schema import schema
+
+            return schema(config, path, instances, bulk)
         case _:
             from proxy_inference_engine.cli.run import run
 

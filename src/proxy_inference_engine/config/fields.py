@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from proxy_inference_engine.config.keys import ApiKey, join_keys, parse_key
 from proxy_inference_engine.config.sizes import parse_size
+from proxy_inference_engine.config.states import StateSampling, parse_states
 from proxy_inference_engine.errors import StartupError
 
 Group = Literal["server", "model", "engine", "memory", "program"]
@@ -60,6 +61,20 @@ def _default_cache_dir() -> Path:
     return folder / "proxy-inference-engine"
 
 
+# The families of `formats/`; a test compares.
+FormatName = Literal[
+    "chatml",
+    "qwen3",
+    "qwen3_coder",
+    "gemma3",
+    "llama3",
+    "mistral",
+    "mistral_args",
+    "deepseek_r1",
+    "glm45",
+    "harmony",
+    "plain",
+]
 Text = Annotated[str, Field(min_length=1)]
 Auto = BeforeValidator(_auto)
 Number = BeforeValidator(_no_bool)
@@ -96,7 +111,7 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         le=1 << 24,
         description="Most tokens of one prompt and answer together; unset: what the model has.",
     )
-    format: Annotated[Literal["chatml", "plain"] | None, Auto, Place("model")] = Field(
+    format: Annotated[FormatName | None, Auto, Place("model", "NAME")] = Field(
         default=None, description="How conversations are written for the model; unset: found from its chat template."
     )
     convert_weights: Annotated[Literal["auto", "never"], Place("model")] = Field(
@@ -130,6 +145,18 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     )
     max_waiting_tokens: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
         default=2_000_000, ge=1, le=1 << 40, description="Prompt tokens that may wait, all requests together."
+    )
+    state_sampling: Annotated[
+        StateSampling | None, BeforeValidator(parse_states), Place("engine", "JSON", is_flag=False)
+    ] = Field(
+        default=None,
+        description="`temperature`, `top_p`, `top_k` and `min_p` for the states `tool_call`, `reasoning` and "
+        "`structured`, in place of the request's: a table of tables, or JSON in the environment.",
+    )
+
+    json_spacing: Annotated[Literal["spaced", "compact"], Place("engine", is_flag=False)] = Field(
+        default="spaced",
+        description="Structured JSON is one line: `spaced` has a space after each comma and colon, `compact` none.",
     )
 
     kv_memory: Annotated[Size | None, Auto, Place("memory", "SIZE")] = Field(

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ from proxy_inference_engine.engine.sequence import Group, Sequence
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError
 from proxy_inference_engine.runners.base import Logits, Row, Runner
 from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.sampling.sampler import InvalidLogits
+from proxy_inference_engine.sampling.samplers import Samplers
+from proxy_inference_engine.state_machine.matcher import GrammarFailure
 from proxy_inference_engine.types import Failed, Finished, FinishReason, Output, Prefilled, Request, Timings, Token
 
 _log = logging.getLogger(__name__)
@@ -86,20 +89,22 @@ class StepEngine:
         needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
         if needed > self.context_tokens + 1:  # the last sampled token needs no KV
             raise ContextLengthExceeded(f"the request needs {needed} tokens, a sequence holds {self.context_tokens}")
-        now = self._clock()
-        sequences = []
-        for choice in range(request.num_choices):
-            sampler = Sampler(
-                request.sampling,
-                choice=choice,
-                prompt_ids=request.prompt_ids,
-                num_tokens=self.runner.tokenizer.num_tokens,
-            )
-            self._arrivals += 1
-            sequences.append(Sequence(request, choice, sampler, self._arrivals, now))
+        try:
+            sequences = [self._make_sequence(request, choice) for choice in range(request.num_choices)]
+        except Exception:
+            _log.exception("request %s could not be set up", request.id)
+            raise EngineFailure("this request failed inside the engine") from None
         self._groups[request.id] = Group(request, sequences)
         for sequence in sequences:
             self.scheduler.add(sequence)
+
+    def _make_sequence(self, request: Request, choice: int) -> Sequence:
+        samplers = Samplers(request, choice, self.runner.tokenizer.num_tokens)
+        matcher = None if request.constraint is None else request.constraint.start()
+        self._arrivals += 1
+        sequence = Sequence(request, choice, samplers, self._arrivals, self._clock(), matcher)
+        self._jump(sequence)
+        return sequence
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """End a request, or one choice of it, without another output. Harmless when it is already over."""
@@ -146,13 +151,19 @@ class StepEngine:
             seconds = self._clock() - began
             self.totals.forward_seconds += seconds
             self.num_forward_failures = 0
-            num_decoding = sum(sequence.num_pending == 1 for sequence, _ in grants)
-            self.pace.observe(num_decoding, sum(grant.num_tokens for grant in grants) - num_decoding, seconds)
+            self._observe(grants, seconds)
             return logits
         self.num_forward_failures += 1
         for sequence, _ in grants:
             self._fail(sequence.request.id, EngineFailure("the model failed to compute this request"))
         return []
+
+    def _observe(self, grants: list[Grant], seconds: float) -> None:
+        """Tell the pace what a pass cost; one with jumps in it says little of rows or of prompts."""
+        num_decoding = sum(sequence.num_pending == 1 for sequence, _ in grants)
+        num_tokens = sum(grant.num_tokens for grant in grants)
+        if not any(sequence.is_decoding and sequence.num_pending > 1 for sequence, _ in grants):
+            self.pace.observe(num_decoding, num_tokens - num_decoding, seconds)
 
     def _take_back(self, grants: list[Grant]) -> bool:
         """Forget what a failed pass may have left in its slots; False where the model's memory can't."""
@@ -175,6 +186,9 @@ class StepEngine:
             request_id = grant.sequence.request.id
             if isinstance(error, InvalidLogits):
                 self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
+            elif isinstance(error, GrammarFailure):
+                _log.warning("the grammar of request %s failed: %s", request_id, error)
+                self._fail(request_id, EngineFailure("the grammar is too complex to go on", code="grammar_failed"))
             else:
                 _log.exception("request %s failed", request_id)
                 self._fail(request_id, EngineFailure("this request failed inside the engine"))
@@ -189,31 +203,67 @@ class StepEngine:
             return
         if not sequence.is_prefilled:
             self._finish_prompt(sequence)
-        if sequence.request.limits.max_tokens == 0:
-            self._finish(sequence, "length")
-        else:
+        if not self._is_finished(sequence):
             self._sample(sequence, logits[-1])
+            self._is_finished(sequence)
 
     def _sample(self, sequence: Sequence, logits: Logits) -> None:
+        """Choose a token; what the grammar then forces is appended unseen by the model, and computed with it."""
         request = sequence.request
-        is_too_short = sequence.num_generated < request.limits.min_tokens
-        ends = self._ends(request)
-        banned = ends if is_too_short else _NOTHING
-        if request.limits.ignore_eos:
-            banned = banned | self._end_ids if banned else self._end_ids
-        token_id = sequence.sampler.sample(logits, sequence.num_tokens, banned)
+        token_id = self._choose(sequence, logits)
         logprob = None
         if request.num_top_logprobs is not None:
             logprob = logprob_of(logits, token_id, request.num_top_logprobs)
-        sequence.sampler.accept(token_id)
-        sequence.append(token_id)
-        self.totals.generated_tokens += 1
-        is_end = token_id in ends
+        is_end = token_id in self._ends(request) or (sequence.matcher is not None and token_id in self._end_ids)
+        self._append(sequence, token_id, is_end=is_end)
         self._emit(sequence, Token(token_id, logprob, is_visible=not is_end))
         if is_end:
             self._finish(sequence, "stop")
-        elif sequence.num_generated >= request.limits.max_tokens:
-            self._finish(sequence, "length")
+        else:
+            for forced_id in self._jump(sequence):
+                self._emit(sequence, Token(forced_id))
+
+    def _is_finished(self, sequence: Sequence) -> bool:
+        """Finish a choice whose grammar is complete, or whose limit is reached."""
+        if not sequence.is_over:
+            if sequence.matcher is not None and sequence.matcher.is_complete:
+                self._finish(sequence, "stop")
+            elif sequence.num_generated >= sequence.request.limits.max_tokens:
+                self._finish(sequence, "length")
+        return sequence.is_over
+
+    def _choose(self, sequence: Sequence, logits: Logits) -> int:
+        request, matcher = sequence.request, sequence.matcher
+        is_too_short = sequence.num_generated < request.limits.min_tokens
+        banned = self._ends(request) if is_too_short else _NOTHING
+        if request.limits.ignore_eos:
+            banned = banned | self._end_ids if banned else self._end_ids
+        if matcher is None:
+            return sequence.samplers.sample(logits, sequence.num_tokens, banned)
+        # Forced tokens are left to be found here when their log-probabilities are wanted: then each needs its logits.
+        if request.num_top_logprobs is not None and (forced := matcher.forced()):
+            return forced[0]
+        return sequence.samplers.sample(logits, sequence.num_tokens, banned, matcher.mask(), matcher.state)
+
+    def _append(self, sequence: Sequence, token_id: int, *, is_end: bool = False) -> None:
+        sequence.samplers.accept(token_id)
+        sequence.append(token_id)
+        self.totals.generated_tokens += 1
+        if sequence.matcher is not None and not is_end:
+            sequence.matcher.accept(token_id)
+
+    def _jump(self, sequence: Sequence) -> list[int]:
+        """Append the tokens that the grammar forces, as far as the limit lets them; they still have to be emitted."""
+        request, matcher = sequence.request, sequence.matcher
+        if matcher is None or request.num_top_logprobs is not None:
+            return []
+        # The last token of all needs no KV, unless it is there before the prompt is computed.
+        room = request.limits.max_tokens - sequence.num_generated - (not sequence.is_prefilled)
+        ends = self._ends(request)
+        forced = list(takewhile(lambda token_id: token_id not in ends, matcher.forced()[: max(0, room)]))
+        for token_id in forced:
+            self._append(sequence, token_id)
+        return forced
 
     def _ends(self, request: Request) -> frozenset[int]:
         if request.limits.ignore_eos:
@@ -237,6 +287,8 @@ class StepEngine:
         self.totals.prompt_tokens_cached += num_cached
         logprobs = tuple(sequence.prompt_logprobs) if sequence.request.num_prompt_logprobs is not None else None
         self._emit(sequence, Prefilled(num_cached, logprobs))
+        for token_id in sequence.ids[sequence.num_prompt :]:  # forced before anything was sampled
+            self._emit(sequence, Token(int(token_id)))
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         now = self._clock()

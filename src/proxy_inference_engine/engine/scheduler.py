@@ -68,7 +68,10 @@ class Scheduler:
         self._make_fit()
         self._admit()
         self._close_holes()
-        grants = [*self._decode_grants(), *self._prompt_grants()]
+        echoes = self._echo_grants()
+        num_echoed = _count(echoes)
+        decoding = self._decode_grants(num_echoed)
+        grants = [*decoding, *echoes, *self._prompt_grants(_count(decoding), num_echoed)]
         return sorted(grants, key=lambda grant: grant.sequence.slot or 0)
 
     # Admission
@@ -97,7 +100,8 @@ class Scheduler:
         sequence.slot = slot
         sequence.num_computed = self._restore(sequence, slot)
         if sequence.num_cached_tokens is None:
-            sequence.num_cached_tokens = sequence.num_computed
+            # What a grammar forced before anything was sampled may be cached too, but is no part of the prompt.
+            sequence.num_cached_tokens = min(sequence.num_computed, sequence.num_prompt)
         self.waiting.remove(sequence)
         self.running.append(sequence)
         self.running.sort(key=lambda other: other.arrival)
@@ -221,18 +225,24 @@ class Scheduler:
 
     # Grants
 
-    def _decode_grants(self) -> list[Grant]:
-        return [Grant(sequence, 1) for sequence in self.running if sequence.num_pending == 1]
+    def _decode_grants(self, num_echoed: int) -> list[Grant]:
+        """One token each, or a whole jump: tokens that a grammar forced are computed with the one before them."""
+        decoding = [sequence for sequence in self.running if sequence.is_decoding]
+        room = self._runner.max_batch_tokens - len(self.running) - num_echoed
+        grants = []
+        for sequence in decoding:
+            num_extra = min(sequence.num_pending - 1, max(0, room))
+            room -= num_extra
+            grants.append(Grant(sequence, 1 + num_extra))
+        return grants
 
-    def _prompt_grants(self) -> list[Grant]:
+    def _prompt_grants(self, num_decoding: int, num_echoed: int) -> list[Grant]:
         """The shortest prompts first, for they answer soonest, after the oldest one's share."""
-        echoes = self._echo_grants()
-        prompts = [seq for seq in self.running if seq.num_pending > 1 and not seq.wants_prompt_logprobs]
-        if not prompts:
-            return echoes
-        num_decoding = sum(sequence.num_pending == 1 for sequence in self.running)
-        num_taken = num_decoding + sum(grant.num_tokens for grant in echoes)
-        budget = self._pace.chunk(num_decoding, max(1, self._runner.max_batch_tokens - num_taken))
+        prompts = [seq for seq in self.running if not seq.is_decoding and not seq.wants_prompt_logprobs]
+        room = self._runner.max_batch_tokens - num_decoding - num_echoed
+        if not prompts or room <= 0:
+            return []
+        budget = self._pace.chunk(num_decoding, room)
         granted = dict.fromkeys(prompts, 0)
         oldest_share = max(1, budget // _OLDEST_SHARE)
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
@@ -240,7 +250,7 @@ class Scheduler:
             num_tokens = min(share, budget, sequence.num_pending - granted[sequence])
             granted[sequence] += num_tokens
             budget -= num_tokens
-        return echoes + [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
+        return [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
 
     def _echo_grants(self) -> list[Grant]:
         """Prompts whose every token is scored go in chunks of one size, whoever else is there.
@@ -270,3 +280,7 @@ class Scheduler:
         assert all(sequence.slot is None for sequence in self.waiting), "a waiting sequence holds a slot"
         assert self._cache.num_locked == 0, "a lock outlived its step"
         self._cache.check()
+
+
+def _count(grants: list[Grant]) -> int:
+    return sum(grant.num_tokens for grant in grants)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from proxy_inference_engine.runners.base import TokenIds
-from proxy_inference_engine.sampling.sampler import Sampler
-from proxy_inference_engine.types import Logprob, Request
+from proxy_inference_engine.sampling.samplers import Samplers
+from proxy_inference_engine.types import Logprob, Matcher, Request
+
+MAX_JUMP = 32  # pending tokens; more are computed in chunks, like a prompt
 
 
 @dataclass(slots=True, eq=False)
@@ -19,9 +21,10 @@ class Sequence:
 
     request: Request
     choice: int
-    sampler: Sampler
+    samplers: Samplers
     arrival: int  # order among all sequences; a smaller one is older
     arrived_at: float
+    matcher: Matcher | None = None
     num_computed: int = 0
     slot: int | None = None
     num_cached_tokens: int | None = None  # restored at first admission, for usage
@@ -58,6 +61,11 @@ class Sequence:
     @property
     def is_prefilled(self) -> bool:
         return self.prefilled_at is not None
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only its newest tokens are left to compute: the last one, or a jump."""
+        return self.num_pending == 1 or (self.is_prefilled and self.num_pending <= MAX_JUMP)
 
     @property
     def wants_prompt_logprobs(self) -> bool:

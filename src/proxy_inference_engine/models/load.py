@@ -8,9 +8,11 @@ from proxy_inference_engine.config import Config, available_cores, available_mem
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Admission, Worker
 from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.plan import plan_lanes
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
+from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
 
 _KV_SHARE = 0.4  # of what is free once the weights are loaded
@@ -27,6 +29,12 @@ def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
     outcome: Future[Worker] = Future()
     threading.Thread(target=_load_and_run, args=(config, report, outcome), name="engine", daemon=True).start()
     return outcome.result()
+
+
+def load_tokenizer(config: Config) -> tuple[Tokenizer, str | None]:
+    """A model's vocabulary and its chat template, without its weights."""
+    model = Model(resolve(config.model).path, vocab_only=True)
+    return Vocabulary(model), model.metadata("tokenizer.chat_template")
 
 
 def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:

@@ -29,16 +29,16 @@ _TEMPLATE = (
 
 
 class ByteTokenizer:
-    """One token per byte, and four control tokens."""
+    """One token per byte, four control tokens, and `defined` ones: visible markers, as families define them."""
 
-    num_tokens = _NUM_TOKENS
     end_ids = frozenset({TURN_END, TEXT_END})
     control_ids = frozenset(_SPECIALS.values())
 
-    def __init__(self, *, has_bos: bool = False) -> None:
+    def __init__(self, *, has_bos: bool = False, defined: Sequence[str] = ()) -> None:
         self.bos_id = BOS if has_bos else None
-        self.specials = dict(_SPECIALS)
-        self._names = {token_id: text.encode() for text, token_id in _SPECIALS.items()}
+        self.specials = {**_SPECIALS, **{text: _NUM_TOKENS + index for index, text in enumerate(defined)}}
+        self.num_tokens = 256 + len(self.specials)
+        self._names = {token_id: text.encode() for text, token_id in self.specials.items()}
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -111,8 +111,11 @@ class FakeRunner:
         end_bias: float = 0.0,
         can_splice: bool = True,
         has_bos: bool = False,
+        chat_template: str = _TEMPLATE,
+        defined_tokens: Sequence[str] = (),
     ) -> None:
-        self.tokenizer = ByteTokenizer(has_bos=has_bos)
+        self.tokenizer = ByteTokenizer(has_bos=has_bos, defined=defined_tokens)
+        self._chat_template = chat_template
         self.lanes = tuple(lanes)
         self.max_batch_tokens = 512
         self.max_logits = max(64, *(lane.num_slots for lane in lanes))
@@ -120,7 +123,7 @@ class FakeRunner:
         self.num_computed_tokens = 0
         self._slots = [_Slot() for lane in lanes for _ in range(lane.num_slots)]
         self._capacity = [lane.slot_tokens for lane in lanes for _ in range(lane.num_slots)]
-        self._table = _logit_table(end_bias)
+        self._table = _logit_table(end_bias, self.tokenizer.num_tokens)
         self._step_seconds = step_seconds
         self._sleep = sleep
         self._on_forward = on_forward
@@ -134,7 +137,7 @@ class FakeRunner:
             architecture="fake",
             description="hash of the prefix",
             context_tokens=max(lane.slot_tokens for lane in self.lanes),
-            chat_template=_TEMPLATE,
+            chat_template=self._chat_template,
             fingerprint="fp_fake",
             num_parameters=0,
             weight_bytes=self._table.nbytes,
@@ -202,12 +205,13 @@ class FakeRunner:
 
 
 @cache
-def _logit_table(end_bias: float) -> Logits:
-    """Random rows that like lower-case letters and spaces, sometimes other bytes, seldom an end token."""
+def _logit_table(end_bias: float, num_tokens: int) -> Logits:
+    """Random rows that like lower-case letters and spaces, sometimes other bytes and markers, seldom an end token."""
     table = np.random.default_rng(7).normal(0.0, 1.5, (_NUM_ROWS, _NUM_TOKENS)).astype(np.float32)
+    markers = np.random.default_rng(8).normal(4.0, 1.5, (_NUM_ROWS, num_tokens - _NUM_TOKENS)).astype(np.float32)
     table[:, 128:] -= 6.0
     table[:, :32] -= 6.0
     table[:, ord("a") : ord("z") + 1] += 4.0
     table[:, ord(" ")] += 5.0
     table[:, [TURN_END]] += 6.5 + end_bias
-    return table
+    return np.hstack([table, markers])

@@ -15,6 +15,9 @@ from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, Rep
 from proxy_inference_engine.sampling.randomness import Stream, draw, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 
+Allowed = NDArray[np.bool_]
+
+_MAX_LISTED = 4096
 _MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
 
 
@@ -28,7 +31,7 @@ class Sampler:
     The steps, in this order, each on what the one before left:
 
     1. `logit_bias` is added.
-    2. Banned ids become impossible.
+    2. Banned ids become impossible, and what `allowed` leaves out.
     3. `repetition_penalty` (prompt and output), then `frequency_penalty` and `presence_penalty` (output).
     4. DRY (prompt and output).
     5. `temperature` divides; at 0 the highest logit wins, the lowest id among equals, and the rest is skipped.
@@ -50,18 +53,24 @@ class Sampler:
         self._penalties = _penalties(sampling, prompt_ids)
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
 
-    def sample(self, logits: Logits, position: int, banned: Collection[int] = ()) -> int:
-        """The token for `position` of the whole sequence; `logits` stay as they are. Raises InvalidLogits."""
+    def sample(
+        self, logits: Logits, position: int, banned: Collection[int] = (), allowed: Allowed | None = None
+    ) -> int:
+        """The token for `position` of the whole sequence; `logits` stay as they are. Raises InvalidLogits.
+
+        `allowed` (vocabulary,) is True where a grammar lets a token pass. It never leaves nothing; where only banned
+        ids pass, they are let through.
+        """
         assert logits.shape == (self._num_tokens,)
         with np.errstate(over="ignore"):  # what is too small for float32 is as impossible as -inf
-            adjusted = self._adjust(logits, banned)
-            best_id = int(adjusted.argmax())
-            best = float(adjusted[best_id])
+            adjusted, ids = self._narrow(self._adjust(logits, banned), logits, allowed)
+            best_index = int(adjusted.argmax())
+            best = float(adjusted[best_index])
             if not math.isfinite(best):  # argmax finds a NaN before anything else
                 raise InvalidLogits(f"the highest logit is {best}")
             if self._sharpness == 0:
-                return best_id
-            candidates = self._filter(self._weigh(adjusted, best), position)
+                return best_index if ids is None else int(ids[best_index])
+            candidates = self._filter(_Candidates(self._weigh(adjusted, best), ids), position)
         index = draw(candidates.weights, uniform(self._key, position))
         return index if candidates.ids is None else int(candidates.ids[index])
 
@@ -83,6 +92,18 @@ class Sampler:
             penalty.apply(adjusted)
         return adjusted
 
+    def _narrow(self, adjusted: Logits, logits: Logits, allowed: Allowed | None) -> "_Narrowed":
+        """The logits of what a grammar allows: few of them as a short list, so that the rest costs next to nothing."""
+        if allowed is None:
+            return _Narrowed(adjusted, None)
+        if np.count_nonzero(allowed) <= _MAX_LISTED:
+            ids = np.flatnonzero(allowed)
+            listed = adjusted[ids]
+            if ids.size and listed.max() == -np.inf:
+                listed = logits[ids]
+            return _Narrowed(listed, ids)
+        return _Narrowed(np.where(allowed, adjusted, np.float32(-np.inf)), None)
+
     def _weigh(self, logits: Logits, best: float) -> Weights:
         """Step 5: probabilities but for a factor; the best has weight 1."""
         weights = logits - np.float32(best)
@@ -91,10 +112,9 @@ class Sampler:
         np.exp(weights, out=weights)
         return weights
 
-    def _filter(self, weights: Weights, position: int) -> "_Candidates":
+    def _filter(self, candidates: "_Candidates", position: int) -> "_Candidates":
         """Steps 6 to 9."""
         sampling = self._sampling
-        candidates = _Candidates(weights)
         if sampling.top_k > 0:
             candidates = candidates.keep(filters.top_k(candidates.weights, sampling.top_k))
         if sampling.top_p < 1:
@@ -104,6 +124,11 @@ class Sampler:
         if sampling.xtc_probability > 0 and uniform(self._key, position, Stream.XTC) < sampling.xtc_probability:
             candidates.weights[filters.xtc(candidates.weights, sampling.xtc_threshold)] = 0
         return candidates
+
+
+class _Narrowed(NamedTuple):
+    logits: Logits
+    ids: Indices | None  # of the logits; None: the whole vocabulary
 
 
 class _Candidates(NamedTuple):

@@ -25,6 +25,7 @@ from proxy_inference_engine.server.routes.models import get_model, list_models
 from proxy_inference_engine.server.routes.tokens import apply_template, detokenize, tokenize
 from proxy_inference_engine.server.services import Services
 from proxy_inference_engine.server.sse import Patience
+from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
 
 
 def create_app(
@@ -50,15 +51,20 @@ def create_app(
 
 def _services(engine: Engine, config: Config, model_id: str | None, patience: Patience | None) -> Services:
     info = engine.info
-    format_ = detect(info.chat_template) if config.format is None else by_name(config.format)
+    detected = detect(info.chat_template, info.architecture, info.name)
+    format_ = detected if config.format is None else by_name(config.format)
+    overrides = {} if config.state_sampling is None else config.state_sampling.overrides()
+    spacing = COMPACT if config.json_spacing == "compact" else SPACED
     return Services(
         engine=engine,
         model_id=model_id or info.name,
         renderer=PromptRenderer(engine.tokenizer, format_, info.chat_template),
         format=format_,
+        machines=MachineBuilder(format_, engine.tokenizer, spacing=spacing, tracks_states=bool(overrides)),
         defaults=profile(info.name, info.architecture),
         metrics=Metrics(engine.stats),
         breakers=Breakers(engine.tokenizer),
+        state_overrides=overrides,
         patience=patience or Patience(),
     )
 

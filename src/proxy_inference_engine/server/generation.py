@@ -10,10 +10,13 @@ from contextlib import aclosing
 
 from proxy_inference_engine.engine.base import Engine, Item, Stream
 from proxy_inference_engine.errors import EngineFailure
-from proxy_inference_engine.output.events import Broken, Event, TextDelta
+from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.output.events import Broken, CallDelta, CallStarted, Event, ReasoningDelta, TextDelta
 from proxy_inference_engine.output.pipeline import Pipeline
 from proxy_inference_engine.server.metrics import Metrics
 from proxy_inference_engine.types import Request
+
+_SAYING = (TextDelta, ReasoningDelta, CallStarted, CallDelta)
 
 Step = list[tuple[int, Event]]  # what one step of the engine brought: (choice, event)
 
@@ -21,10 +24,17 @@ Step = list[tuple[int, Event]]  # what one step of the engine brought: (choice, 
 class Generation:
     """Submits every request or none; afterwards it has to be iterated or cancelled."""
 
-    def __init__(self, engine: Engine, requests: Sequence[Request], stop: Sequence[str], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[Request],
+        stop: Sequence[str],
+        metrics: Metrics,
+        labels: Labels | None = None,
+    ) -> None:
         self._num_choices = requests[0].num_choices
         self._pipelines = [
-            Pipeline(engine.tokenizer, stop=stop, min_tokens=request.limits.min_tokens)
+            Pipeline(engine.tokenizer, stop=stop, min_tokens=request.limits.min_tokens, labels=labels)
             for request in requests
             for _ in range(request.num_choices)
         ]
@@ -57,7 +67,7 @@ class Generation:
             for event in pipeline.feed(output):
                 if isinstance(event, Broken):
                     raise event.error
-                has_text = has_text or isinstance(event, TextDelta)
+                has_text = has_text or isinstance(event, _SAYING)
                 step.append((index, event))
             if pipeline.is_over:
                 # A stop string ends a choice before the engine knows.

@@ -1,7 +1,9 @@
 """What the routes work with: the engine, the model's prompt and defaults, and the server's own parts."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from starlette.requests import Request as HttpRequest
 
@@ -15,6 +17,8 @@ from proxy_inference_engine.server.metrics import Metrics
 from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.sse import Patience
 from proxy_inference_engine.server.supervise import Drain
+from proxy_inference_engine.state_machine.machine import MachineBuilder
+from proxy_inference_engine.types import State
 
 ALIAS = "default"
 
@@ -25,9 +29,11 @@ class Services:
     model_id: str
     renderer: PromptRenderer
     format: Format
+    machines: MachineBuilder
     defaults: SamplingDefaults
     metrics: Metrics
     breakers: Breakers
+    state_overrides: Mapping[State, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
     drain: Drain = field(default_factory=Drain)
     patience: Patience = field(default_factory=Patience)
     created: int = field(default_factory=lambda: int(time.time()))

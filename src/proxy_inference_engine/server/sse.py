@@ -5,6 +5,7 @@ Knows frames and timing; what is in a frame is the wire format's business.
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,8 +55,16 @@ class Stalled(Exception):
 class EventStream(Response):
     """The response to a streaming request. Owns the generation: whatever happens, it is over when this returns."""
 
-    def __init__(self, generation: Generation, frames: Frames, drain: Drain, patience: Patience) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        frames: Frames,
+        drain: Drain,
+        patience: Patience,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
+        self._further = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self._generation = generation
         self._frames = frames
         self._drain = drain
@@ -66,7 +75,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+            await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *self._further]})
             await supervise(self._pump(send), receive, self._drain, self._keep_alive(send))
         except ClientGone:
             record_of(scope).status = 499

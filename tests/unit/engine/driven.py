@@ -11,7 +11,7 @@ from proxy_inference_engine.engine.sequence import Sequence
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.sampling.sampler import Sampler
+from proxy_inference_engine.sampling.samplers import Samplers
 from proxy_inference_engine.types import Failed, Finished, Output, Prefilled, Request, Token
 from tests.clock import Clock
 
@@ -106,7 +106,7 @@ def logits_of(ids: SequenceOf[int], *, end_bias: float = ENDLESS) -> Logits:
 
 
 def make_sequence(request: Request, *, choice: int = 0, arrival: int = 1) -> Sequence:
-    sampler = Sampler(request.sampling, choice=choice, prompt_ids=request.prompt_ids, num_tokens=260)
+    sampler = Samplers(request, choice, num_tokens=260)
     return Sequence(request, choice, sampler, arrival, arrived_at=0.0)
 
 

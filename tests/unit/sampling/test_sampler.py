@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling.randomness import Stream, stream_key, uniform
@@ -246,3 +247,83 @@ def test_the_place_of_a_row_in_memory_does_not_matter(sampling: Sampling) -> Non
             batch = np.zeros(num + 16, dtype=np.float32)
             batch[offset : offset + num] = row
             assert sampler.sample(batch[offset : offset + num], position) == alone
+
+
+# What a grammar allows
+
+
+def _mask(*ids: int, num: int = VOCABULARY) -> NDArray[np.bool_]:
+    allowed = np.zeros(num, np.bool_)
+    allowed[list(ids)] = True
+    return allowed
+
+
+@given(samplings, st.sets(st.integers(0, VOCABULARY - 1), min_size=2), st.integers(0, 2**32))
+def test_what_is_not_allowed_is_as_if_banned(sampling: Sampling, ids: set[int], seed: int) -> None:
+    masked, banning = (_sampler(sampling, prompt_ids=[1, 2, 1, 2]) for _ in range(2))
+    allowed = _mask(*ids)
+    others = set(range(VOCABULARY)) - ids
+    for position in range(4, 10):
+        logits = _row(seed + position)
+        banned = {min(ids)} if position % 2 else set[int]()
+        token_id = masked.sample(logits, position, banned, allowed)
+        assert token_id == banning.sample(logits, position, banned | others)
+        assert token_id in ids - banned
+        masked.accept(token_id)
+        banning.accept(token_id)
+
+
+@pytest.mark.parametrize(
+    "sampling", [GREEDY, PLAIN, Sampling(seed=0, top_p=0.9), Sampling(seed=0, top_k=40, min_p=0.1)]
+)
+@pytest.mark.parametrize("num_allowed", [1, 2, 4095, 4096, 4097, 9999, 10_000])
+def test_short_and_long_lists_of_the_allowed_agree(sampling: Sampling, num_allowed: int) -> None:
+    num = 10_000
+    ids = np.random.default_rng(num_allowed).permutation(num)[:num_allowed]
+    allowed = _mask(*ids.tolist(), num=num)
+    sampler = _sampler(sampling, num=num)
+    for position in range(12):
+        logits = _row(position, num)
+        expected = sampler.sample(np.where(allowed, logits, np.float32(-np.inf)), position)
+        assert sampler.sample(logits, position, (), allowed) == expected
+        assert allowed[expected]
+
+
+def test_all_allowed_is_no_mask() -> None:
+    sampler = _sampler(PLAIN)
+    for position in range(50):
+        row = _row(position)
+        assert sampler.sample(row, position, (), _mask(*range(VOCABULARY))) == sampler.sample(row, position)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, PLAIN, Sampling(seed=0, logit_bias={3: -100.0, 4: -100.0})])
+def test_where_only_banned_ids_pass_they_are_let_through(sampling: Sampling) -> None:
+    sampler = _sampler(sampling)
+    for position in range(20):
+        assert sampler.sample(_row(position), position, {3, 4}, _mask(3, 4)) in (3, 4)
+        assert sampler.sample(_row(position), position, {3}, _mask(3, 4)) == 4
+
+
+def test_a_single_allowed_id_is_taken_whatever_its_logit() -> None:
+    sampler = _sampler(Sampling(seed=0, logit_bias={2: -100.0}, repetition_penalty=5.0), prompt_ids=[2] * 9)
+    logits = np.full(VOCABULARY, 50, np.float32)
+    logits[2] = -1e30
+    assert sampler.sample(logits, 9, (), _mask(2)) == 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_bad_logits_of_the_allowed_are_found(bad: float) -> None:
+    logits = _row(0)
+    logits[[2, 3]] = bad
+    with pytest.raises(InvalidLogits):
+        _sampler(PLAIN).sample(logits, 0, (), _mask(2, 3))
+
+
+@given(samplings)
+def test_a_mask_leaves_logits_and_itself_as_they_are(sampling: Sampling) -> None:
+    logits, allowed = _row(0), _mask(1, 2, 5)
+    logits.setflags(write=False)
+    allowed.setflags(write=False)
+    sampler = _sampler(sampling, prompt_ids=[1, 2, 1, 2])
+    sampler.accept(sampler.sample(logits, 4, {1}, allowed))
+    sampler.sample(logits, 5, {1, 2, 5}, allowed)

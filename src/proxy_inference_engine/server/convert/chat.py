@@ -1,10 +1,21 @@
 """Events to the wire format of chat completions: chunks while they come, or one answer at the end."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from proxy_inference_engine.output.answer import Answer
-from proxy_inference_engine.output.events import Ended, Event, PromptRead, TextDelta
+from proxy_inference_engine.output.events import (
+    Broken,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Ended,
+    Event,
+    PromptRead,
+    ReasoningDelta,
+    TextDelta,
+)
+from proxy_inference_engine.server.convert.calls import CallDeltas, whole_calls
 from proxy_inference_engine.server.convert.head import ChunkWriter, Head, ending
 from proxy_inference_engine.server.convert.logprobs import chat_logprobs
 from proxy_inference_engine.server.convert.usage import Tally
@@ -22,15 +33,24 @@ class ChatShape:
     has_logprobs: bool
     include_usage: bool
     hidden_stops: frozenset[str] = frozenset()  # the model family's own: nobody asked for them
+    custom_names: frozenset[str] = frozenset()  # the tools that take text
+    names_tool: bool = False  # the client said which tool: that it was called is no news
+
+    def ending(self, ended: Ended, has_calls: bool) -> dict[str, str]:
+        """The limit is told before anything else: a call that ran into it is no call."""
+        fields = ending(ended, self.hidden_stops)
+        is_call = has_calls and ended.reason == "stop" and not self.names_tool
+        return {**fields, "finish_reason": "tool_calls"} if is_call else fields
 
 
 class ChatFrames:
-    """Role first (every choice's, in order), text, finish reason, and the usage where it was asked for."""
+    """Role first (every choice's, in order), what it says, finish reason, and the usage where it was asked for."""
 
     def __init__(self, head: Head, tally: Tally, shape: ChatShape) -> None:
         self._writer = ChunkWriter(head, "chat.completion.chunk", shape.include_usage)
         self._tally = tally
         self._shape = shape
+        self._calls = [CallDeltas(shape.custom_names) for _ in range(shape.num_choices)]
         self._has_begun = False
 
     def feed(self, step: Step) -> str:
@@ -46,15 +66,32 @@ class ChatFrames:
         return "".join(self._writer.chunk(f'{{"index":{choice},{_ROLE}') for choice in range(self._shape.num_choices))
 
     def _frame(self, choice: int, event: Event, is_last: bool) -> str:
-        if isinstance(event, TextDelta):
-            logprobs = dumps(chat_logprobs(event.logprobs)) if self._shape.has_logprobs else "null"
-            delta = f'"delta":{{"content":{dumps(event.text)}}},"logprobs":{logprobs},"finish_reason":null}}'
-            return self._writer.chunk(f'{{"index":{choice},{delta}')
-        if isinstance(event, Ended):
-            last = dumps({"index": choice, "delta": {}, "logprobs": None, **ending(event, self._shape.hidden_stops)})
-            return self._writer.last_chunk(last, self._tally.timings()) if is_last else self._writer.chunk(last)
-        assert isinstance(event, PromptRead)
-        return ""
+        match event:
+            case TextDelta(text, logprobs):
+                entries = dumps(chat_logprobs(logprobs)) if self._shape.has_logprobs else "null"
+                return self._delta(choice, f'"content":{dumps(text)}', entries)
+            case ReasoningDelta(text):
+                return self._delta(choice, f'"reasoning_content":{dumps(text)}')
+            case CallStarted() | CallDelta() | CallEnded():
+                call = self._calls[choice].feed(event)
+                return "" if call is None else self._delta(choice, f'"tool_calls":[{dumps(call)}]')
+            case Ended():
+                return self._last(choice, event, is_last)
+            case PromptRead():
+                return ""
+            case Broken(error):
+                raise error
+            case _:
+                assert_never(event)
+
+    def _delta(self, choice: int, fields: str, logprobs: str = "null") -> str:
+        delta = f'"delta":{{{fields}}},"logprobs":{logprobs},"finish_reason":null}}'
+        return self._writer.chunk(f'{{"index":{choice},{delta}')
+
+    def _last(self, choice: int, ended: Ended, is_last: bool) -> str:
+        end = self._shape.ending(ended, self._calls[choice].are_complete)
+        chunk = dumps({"index": choice, "delta": {}, "logprobs": None, **end})
+        return self._writer.last_chunk(chunk, self._tally.timings()) if is_last else self._writer.chunk(chunk)
 
     def finish(self) -> str:
         return self._writer.usage_chunk(self._tally.usage()) if self._shape.include_usage else ""
@@ -86,9 +123,19 @@ class ChatAnswer:
 
     def _choice(self, index: int, answer: Answer) -> dict[str, Any]:
         assert answer.ended is not None
+        has_calls = bool(answer.calls) and all(call.is_complete for call in answer.calls)
         return {
             "index": index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": self._message(answer),
             "logprobs": chat_logprobs(answer.logprobs) if self._shape.has_logprobs else None,
-            **ending(answer.ended, self._shape.hidden_stops),
+            **self._shape.ending(answer.ended, has_calls),
         }
+
+    def _message(self, answer: Answer) -> dict[str, Any]:
+        content = None if answer.calls and not answer.text else answer.text
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.calls:
+            message["tool_calls"] = whole_calls(answer.calls, self._shape.custom_names)
+        return message

@@ -5,8 +5,9 @@ from types import MappingProxyType
 from typing import Protocol, TypedDict
 
 from proxy_inference_engine.errors import InvalidRequest
-from proxy_inference_engine.interaction import Content, Interaction, Role
-from proxy_inference_engine.server.schemas.chat import Message
+from proxy_inference_engine.interaction import Content, Interaction, Role, ToolCall, ToolKind
+from proxy_inference_engine.server.schemas.messages import Message
+from proxy_inference_engine.server.schemas.tools import CustomCall, FunctionCall
 
 
 class Rendering(Protocol):
@@ -20,17 +21,63 @@ class Rendering(Protocol):
 
 
 def conversation(messages: Sequence[Message]) -> list[Interaction]:
-    return [_interaction(message) for message in messages]
+    """The turns; a tool's result has the id of the call it answers, and the name of what was called."""
+    open_calls: dict[str, str] = {}  # id of every call so far that waits for its result → name
+    known: dict[str, str] = {}
+    turns = []
+    for index, message in enumerate(messages):
+        calls = tuple(map(_call, message.tool_calls or ()))
+        answered = _answered(message, index, known, open_calls)
+        turns.append(_interaction(message, calls, answered))
+        fresh = {call.id: call.name for call in calls}
+        known |= fresh
+        open_calls |= fresh
+    return turns
 
 
-def _interaction(message: Message) -> Interaction:
+def _call(call: FunctionCall | CustomCall) -> ToolCall:
+    if isinstance(call, CustomCall):
+        return ToolCall(call.id, call.custom.name, call.custom.input, ToolKind.CUSTOM)
+    return ToolCall(call.id, call.function.name, call.function.arguments)
+
+
+def _answered(message: Message, index: int, known: dict[str, str], open_calls: dict[str, str]) -> dict[str, str]:
+    """What a result says of its call; a `function` message has only the name, so it answers the oldest such call."""
+    match message.role:
+        case "tool":
+            call_id = message.tool_call_id
+            if call_id not in known:
+                raise InvalidRequest(
+                    "'tool_call_id' has to be the id of a call in an earlier message.",
+                    param=f"messages[{index}].tool_call_id",
+                )
+        case "function":
+            call_id = next((id_ for id_, name in open_calls.items() if name == message.name), None)
+            if call_id is None:
+                raise InvalidRequest(
+                    "'name' has to be that of a call in an earlier message that has no result yet.",
+                    param=f"messages[{index}].name",
+                )
+        case _:
+            return {}
+    open_calls.pop(call_id, None)
+    return {"tool_call_id": call_id, "name": known[call_id]}
+
+
+def _interaction(message: Message, calls: tuple[ToolCall, ...], answered: dict[str, str]) -> Interaction:
     content = tuple(Content.of(text) for text in message.texts)
-    metadata = {} if message.name is None else {"name": message.name}
+    fields = {"name": message.name, "tool_calls": calls, "reasoning_content": message.thoughts, **answered}
+    metadata = {name: value for name, value in fields.items() if value}
     return Interaction(Role.parse(message.role), content, MappingProxyType(metadata))
 
 
 def num_chars(messages: Sequence[Message]) -> int:
-    return sum(len(text) for message in messages for text in message.texts)
+    return sum(map(_num_chars, messages))
+
+
+def _num_chars(message: Message) -> int:
+    calls = map(_call, message.tool_calls or ())
+    return sum(map(len, message.texts)) + len(message.thoughts) + sum(len(call.arguments) for call in calls)
 
 
 class PromptEnd(TypedDict):

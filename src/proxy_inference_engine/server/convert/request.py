@@ -1,15 +1,17 @@
 """Proves what a schema cannot: a request against this model. Wire fields in, `Sampling`, `Limits` and ids out."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
 from proxy_inference_engine.models.profile import SamplingDefaults
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.server.breakers import Breakers
 from proxy_inference_engine.server.schemas.generating import Generating
-from proxy_inference_engine.types import Limits, Sampling
+from proxy_inference_engine.types import Limits, Sampling, State
 
 _VOCABULARY_CHARS = 1 << 18
 
@@ -36,6 +38,11 @@ def make_sampling(body: Generating, defaults: SamplingDefaults, tokenizer: Token
         xtc_threshold=body.xtc_threshold,
         logit_bias=MappingProxyType(bias),
     )
+
+
+def make_state_sampling(sampling: Sampling, overrides: Mapping[State, Mapping[str, Any]]) -> Mapping[State, Sampling]:
+    """The operator's values, for the states that have some, in place of the request's."""
+    return MappingProxyType({state: replace(sampling, **values) for state, values in overrides.items()})
 
 
 def extra_work(body: Generating) -> int:

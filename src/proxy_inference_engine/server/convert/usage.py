@@ -17,6 +17,7 @@ class Tally:
         self._num_open = len(num_prompt_tokens) * num_choices
         self._num_cached_tokens = 0
         self._num_tokens = 0
+        self._num_reasoning_tokens = 0
         self._prompt_ms = 0.0
         self._predicted_ms = 0.0
         self._record = record
@@ -37,6 +38,7 @@ class Tally:
     def _take_end(self, ended: Ended) -> None:
         self._num_open -= 1
         self._num_tokens += ended.num_tokens
+        self._num_reasoning_tokens += ended.num_reasoning_tokens
         self._prompt_ms = max(self._prompt_ms, ended.timings.prompt_ms)
         self._predicted_ms = max(self._predicted_ms, ended.timings.predicted_ms)
         self._record.num_completion_tokens = self._num_tokens
@@ -48,7 +50,7 @@ class Tally:
             "total_tokens": self._num_prompt_tokens + self._num_tokens,
             "prompt_tokens_details": {"cached_tokens": self._num_cached_tokens, "audio_tokens": 0},
             "completion_tokens_details": {
-                "reasoning_tokens": 0,
+                "reasoning_tokens": self._num_reasoning_tokens,
                 "audio_tokens": 0,
                 "accepted_prediction_tokens": 0,
                 "rejected_prediction_tokens": 0,

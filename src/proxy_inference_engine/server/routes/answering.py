@@ -1,5 +1,6 @@
 """The end every generating route shares: stream the frames, or fold the answer while watching the client."""
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -21,16 +22,24 @@ class Folded(Protocol):
     def finish(self) -> dict[str, Any]: ...
 
 
-def stream(services: Services, generation: Generation, frames: Frames) -> Response:
-    return EventStream(generation, frames, services.drain, services.patience)
+def stream(
+    services: Services, generation: Generation, frames: Frames, headers: Mapping[str, str] | None = None
+) -> Response:
+    return EventStream(generation, frames, services.drain, services.patience, headers)
 
 
-async def answer(request: HttpRequest, services: Services, generation: Generation, folded: Folded) -> Response:
+async def answer(
+    request: HttpRequest,
+    services: Services,
+    generation: Generation,
+    folded: Folded,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     try:
         await supervise(_fold(generation, folded), request.receive, services.drain)
     finally:
         generation.cancel()
-    return json_response(folded.finish())
+    return json_response(folded.finish(), headers)
 
 
 async def _fold(generation: Generation, folded: Folded) -> None:
@@ -39,5 +48,5 @@ async def _fold(generation: Generation, folded: Folded) -> None:
             folded.feed(step)
 
 
-def json_response(body: Any) -> Response:
-    return Response(dumps(body).encode(), media_type="application/json")
+def json_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(dumps(body).encode(), media_type="application/json", headers=headers)

@@ -1,8 +1,10 @@
 """POST /v1/chat/completions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import time
+from typing import NamedTuple
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -10,9 +12,19 @@ from starlette.responses import Response
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.body import read_json
 from proxy_inference_engine.server.convert.chat import ChatAnswer, ChatFrames, ChatShape
+from proxy_inference_engine.server.convert.demand import build_machine, demand_work, make_demand
 from proxy_inference_engine.server.convert.head import Head
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
-from proxy_inference_engine.server.convert.request import check_prompt, extra_work, make_limits, make_sampling
+from proxy_inference_engine.server.convert.reasoning import make_reasoning
+from proxy_inference_engine.server.convert.relaxed import relaxed_headers
+from proxy_inference_engine.server.convert.request import (
+    check_prompt,
+    extra_work,
+    make_limits,
+    make_sampling,
+    make_state_sampling,
+)
+from proxy_inference_engine.server.convert.tools import is_named, make_tools
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Generation
 from proxy_inference_engine.server.ids import new_id
@@ -21,8 +33,15 @@ from proxy_inference_engine.server.record import record_of
 from proxy_inference_engine.server.routes.answering import answer, stream
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.chat import ChatRequest
+from proxy_inference_engine.server.schemas.tools import CustomTool
 from proxy_inference_engine.server.services import Services, services_of
+from proxy_inference_engine.state_machine.machine import Machine
 from proxy_inference_engine.types import Request
+
+
+class Prepared(NamedTuple):
+    request: Request
+    machine: Machine
 
 
 async def create_chat_completion(http: HttpRequest) -> Response:
@@ -30,37 +49,46 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     body = await read_json(http.scope, http.receive, partial(validate, ChatRequest))
     services.check_model(body.model)
     services.drain.check()
-    size = num_chars(body.messages) + extra_work(body)
-    request = await off_loop(lambda: prepare(body, services, record.tenant), size)
+    size = num_chars(body.messages) + extra_work(body) + demand_work(body)
+    request, machine = await off_loop(lambda: prepare(body, services, record.tenant), size)
 
     tally = Tally([len(request.prompt_ids)], body.n, record)
     family_stops = services.format.stop_strings
     head, shape = _head(request.id, services, body), _shape(body, family_stops)
     stops = [*(body.stop or ()), *family_stops]
+    headers = relaxed_headers(machine.relaxed)
     # Submitted last: from here on somebody always cancels it.
-    generation = Generation(services.engine, [request], stops, services.metrics)
+    generation = Generation(services.engine, [request], stops, services.metrics, machine.labels)
     if body.stream:
-        return stream(services, generation, ChatFrames(head, tally, shape))
-    return await answer(http, services, generation, ChatAnswer(head, tally, shape))
+        return stream(services, generation, ChatFrames(head, tally, shape), headers)
+    return await answer(http, services, generation, ChatAnswer(head, tally, shape), headers)
 
 
-def prepare(body: ChatRequest, services: Services, tenant: str) -> Request:
-    """The proved request of the engine."""
+def prepare(body: ChatRequest, services: Services, tenant: str) -> Prepared:
+    """The proved request of the engine, and the machine its answers are read with."""
     engine = services.engine
     sampling = make_sampling(body, services.defaults, engine.tokenizer, services.breakers)
-    max_tokens = _max_tokens(body)
+    max_tokens, num_top_logprobs = _max_tokens(body), _num_top_logprobs(body)
+    tools = make_tools(body.tools)
+    reasoning = make_reasoning(body, services.format, services.renderer.variables)
+    demand = make_demand(body, tools, reasoning)
     turns = conversation(body.messages)
-    ids = services.renderer.chat(turns, **prompt_end(turns, body)).ids
-    check_prompt(ids, engine.context_tokens, "messages", needs_answer=True)
-    return Request(
+    prompt = services.renderer.chat(turns, tools=tools, variables=reasoning.variables, **prompt_end(turns, body))
+    check_prompt(prompt.ids, engine.context_tokens, "messages", needs_answer=True)
+    limits = make_limits(body, max_tokens, len(prompt.ids), engine.context_tokens, engine.tokenizer)
+    machine = build_machine(services.machines, replace(demand, is_reasoning_open=prompt.opens_reasoning))
+    request = Request(
         id=new_id("chatcmpl-"),
         tenant=tenant,
-        prompt_ids=tuple(ids),
+        prompt_ids=prompt.ids,
         sampling=sampling,
-        limits=make_limits(body, max_tokens, len(ids), engine.context_tokens, engine.tokenizer),
+        limits=limits,
         num_choices=body.n,
-        num_top_logprobs=_num_top_logprobs(body),
+        num_top_logprobs=num_top_logprobs,
+        constraint=machine.constraint,
+        state_sampling=make_state_sampling(sampling, services.state_overrides),
     )
+    return Prepared(request, machine)
 
 
 def _max_tokens(body: ChatRequest) -> int | None:
@@ -95,4 +123,5 @@ def _head(request_id: str, services: Services, body: ChatRequest) -> Head:
 
 def _shape(body: ChatRequest, family_stops: Sequence[str]) -> ChatShape:
     hidden = frozenset(family_stops).difference(body.stop or ())
-    return ChatShape(body.n, body.logprobs, body.include_usage, hidden)
+    custom_names = frozenset(tool.custom.name for tool in body.tools if isinstance(tool, CustomTool))
+    return ChatShape(body.n, body.logprobs, body.include_usage, hidden, custom_names, is_named(body))

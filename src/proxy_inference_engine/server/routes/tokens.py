@@ -11,6 +11,7 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.body import read_json
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
 from proxy_inference_engine.server.convert.request import check_ids
+from proxy_inference_engine.server.convert.tools import make_tools
 from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.schemas.base import validate
@@ -22,7 +23,7 @@ async def tokenize(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, TokenizeRequest))
     services.check_model(body.model)
-    size = len(body.prompt or "") + num_chars(body.messages or [])
+    size = len(body.prompt or "") + _num_chars(body)
     return json_response(await off_loop(lambda: _tokenized(body, services), size))
 
 
@@ -41,9 +42,13 @@ def _ids(body: TokenizeRequest, services: Services) -> Sequence[int]:
             raise InvalidRequest(
                 "'add_special_tokens' is for a prompt: the chat template writes its own.", param="add_special_tokens"
             )
-        turns = conversation(body.messages)
-        return services.renderer.chat(turns, **prompt_end(turns, body)).ids
+        turns, tools = conversation(body.messages), make_tools(body.tools)
+        end = prompt_end(turns, body)
+        return services.renderer.chat(turns, tools=tools, variables=body.chat_template_kwargs, **end).ids
     assert body.prompt is not None
+    for param, value in (("tools", body.tools), ("chat_template_kwargs", body.chat_template_kwargs)):
+        if value:
+            raise InvalidRequest(f"{param!r} is for messages: a prompt has no template.", param=param)
     if body.add_special_tokens is False:
         return services.engine.tokenizer.encode(body.prompt)
     return services.renderer.raw(body.prompt).ids
@@ -66,6 +71,14 @@ async def apply_template(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, TemplateRequest))
     services.check_model(body.model)
-    turns = conversation(body.messages)
-    work = partial(services.renderer.text, turns, **prompt_end(turns, body))
-    return json_response({"prompt": await off_loop(work, num_chars(body.messages))})
+    return json_response({"prompt": await off_loop(lambda: _rendered(body, services), _num_chars(body))})
+
+
+def _rendered(body: TemplateRequest, services: Services) -> str:
+    turns, tools = conversation(body.messages), make_tools(body.tools)
+    end = prompt_end(turns, body)
+    return services.renderer.text(turns, tools=tools, variables=body.chat_template_kwargs, **end)
+
+
+def _num_chars(body: TokenizeRequest | TemplateRequest) -> int:
+    return num_chars(body.messages or []) + sum(tool.num_schema_bytes for tool in body.tools)

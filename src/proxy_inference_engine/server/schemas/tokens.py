@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from proxy_inference_engine.server.schemas.base import Natural, Schema, later
-from proxy_inference_engine.server.schemas.chat import MAX_MESSAGES, Message, no_batch
+from proxy_inference_engine.server.schemas.base import Natural, Schema
+from proxy_inference_engine.server.schemas.chat import Variables
+from proxy_inference_engine.server.schemas.messages import Message, Messages
+from proxy_inference_engine.server.schemas.tools import Tools
 
 MAX_TOKEN_IDS = 4_000_000
-
-Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), BeforeValidator(no_batch)]
 
 
 class TemplateRequest(Schema):
@@ -17,8 +17,8 @@ class TemplateRequest(Schema):
     messages: Messages
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
-    chat_template_kwargs: Annotated[None, later({})] = None
-    tools: Annotated[None, later([])] = None
+    chat_template_kwargs: Variables = Field(default_factory=dict)
+    tools: Tools = Field(default_factory=list)
 
 
 class TokenizeRequest(Schema):
@@ -29,8 +29,8 @@ class TokenizeRequest(Schema):
     return_token_strs: bool = False
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
-    chat_template_kwargs: Annotated[None, later({})] = None
-    tools: Annotated[None, later([])] = None
+    chat_template_kwargs: Variables = Field(default_factory=dict)
+    tools: Tools = Field(default_factory=list)
 
     @field_validator("messages")
     @classmethod

@@ -1,0 +1,36 @@
+"""The sampler of one choice, or several where sampling differs from state to state."""
+
+from collections.abc import Collection
+
+from proxy_inference_engine.runners.base import Logits
+from proxy_inference_engine.sampling.sampler import Allowed, Sampler
+from proxy_inference_engine.types import Request, Sampling, State
+
+
+class Samplers:
+    """Every sampler takes in every token, so that the penalties of each state know the whole text."""
+
+    __slots__ = ("_by_state", "_default")
+
+    def __init__(self, request: Request, choice: int, num_tokens: int) -> None:
+        def make(sampling: Sampling) -> Sampler:
+            return Sampler(sampling, choice=choice, prompt_ids=request.prompt_ids, num_tokens=num_tokens)
+
+        self._default = make(request.sampling)
+        self._by_state = {state: make(sampling) for state, sampling in request.state_sampling.items()}
+
+    def sample(
+        self,
+        logits: Logits,
+        position: int,
+        banned: Collection[int] = (),
+        allowed: Allowed | None = None,
+        state: State = "text",
+    ) -> int:
+        sampler = self._by_state.get(state, self._default) if self._by_state else self._default
+        return sampler.sample(logits, position, banned, allowed)
+
+    def accept(self, token_id: int) -> None:
+        self._default.accept(token_id)
+        for sampler in self._by_state.values():
+            sampler.accept(token_id)

@@ -1,0 +1,110 @@
+"""Grammar texts to llguidance matchers: compiled once, kept while they are used, bounded in number and size."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import llguidance
+import numpy as np
+
+from proxy_inference_engine.errors import Unavailable
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
+
+T = TypeVar("T")
+
+_PATIENCE_S = 10.0
+
+
+class InvalidGrammar(Exception):
+    """The grammar does not compile, or is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarLimits:
+    """What one grammar may cost. Fuel is counted in llguidance's units: about 50,000 a millisecond to build a lexer."""
+
+    max_chars: int = 1 << 20
+    initial_lexer_fuel: int = 10_000_000
+    max_grammar_size: int = 500_000
+
+
+class LruCache(Generic[T]):
+    """Bounded by entries and by their sizes together. Safe to use from several threads."""
+
+    def __init__(self, max_entries: int, max_size: int) -> None:
+        self._max_entries = max_entries
+        self._max_size = max_size
+        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def put(self, key: str, value: T, size: int) -> None:
+        with self._lock:
+            old = self._entries.pop(key, None)
+            self._size += size - (old[1] if old is not None else 0)
+            self._entries[key] = (value, size)
+            while len(self._entries) > self._max_entries or (self._size > self._max_size and len(self._entries) > 1):
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._size -= freed
+
+
+class Compiler:
+    """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most."""
+
+    def __init__(self, vocabulary: GrammarVocabulary, limits: GrammarLimits | None = None) -> None:
+        self._vocabulary = vocabulary
+        self._limits = limits or GrammarLimits()
+        self._lock = threading.Lock()
+
+    def compile(self, grammar: str) -> llguidance.LLMatcher:
+        """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar, or Unavailable under a flood."""
+        if len(grammar) > self._limits.max_chars:
+            raise InvalidGrammar(f"the grammar has {len(grammar)} characters, at most {self._limits.max_chars} can be")
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise Unavailable("too many grammars are being compiled; try again soon", code="server_is_overloaded")
+        try:
+            return self._compile(grammar)
+        finally:
+            self._lock.release()
+
+    def _compile(self, grammar: str) -> llguidance.LLMatcher:
+        limits = llguidance.LLParserLimits(
+            initial_lexer_fuel=self._limits.initial_lexer_fuel,
+            max_grammar_size=self._limits.max_grammar_size,
+            verbose_errors=False,
+        )
+        matcher = llguidance.LLMatcher(self._vocabulary.ll, grammar, log_level=0, limits=limits)
+        self._try(matcher)  # the first mask is the dearest: taken here, every copy has what it found
+        scout = matcher.deep_copy()
+        forced = scout.compute_ff_tokens()
+        if forced and not scout.is_error() and scout.consume_tokens(forced) and scout.is_stopped():
+            return matcher
+        self._try(scout)
+        return matcher
+
+    def _try(self, matcher: llguidance.LLMatcher) -> None:
+        """Take a mask; what is impossible, or too much for one step, shows in it."""
+        bits = np.zeros((self._vocabulary.num_tokens + 31) // 32, np.int32)
+        if not matcher.is_error():
+            matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+        if matcher.is_error():
+            raise InvalidGrammar(_reason(matcher.get_error()))
+        if not bits.any():
+            raise InvalidGrammar("nothing at all satisfies it")
+
+
+def _reason(error: str) -> str:
+    """The first line of llguidance's message: the rest shows the grammar."""
+    return error.strip().splitlines()[0][:300] if error.strip() else "it does not compile"

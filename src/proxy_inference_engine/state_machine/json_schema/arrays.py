@@ -1,0 +1,114 @@
+"""Keywords about the items of an array as a whole, said item by item where their number allows it."""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations, permutations
+from typing import Any
+
+from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
+from proxy_inference_engine.state_machine.json_schema.document import Document
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
+from proxy_inference_engine.state_machine.json_schema.negation import alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.values import admits, key_of
+
+# How far from the start a contained item is looked for when the array may be longer.
+MAX_POSITIONS = 8
+MAX_ARRANGEMENTS = 330
+MAX_VALUES = 18
+_TOO_MANY = "There are too many ways to arrange the values of the items."
+
+
+def _or_no_array(options: list[Schema], kinds: Kinds) -> Schema:
+    rest: list[Schema] = [{"type": sorted(kinds - {"array"})}] if kinds - {"array"} else []
+    return {"anyOf": [*options, *rest]}
+
+
+def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """The places where the contained items stand, one alternative for each."""
+    counts = is_known_to(document.draft, "minContains")
+    least = int(schema.get("minContains", 1)) if counts else 1
+    most = schema.get("maxContains") if counts else None
+    if least == 0 and most is None:
+        return True
+    inside = schema["contains"]
+    outside: Schema | None = True
+    if most is not None:
+        outside = alternatives(negate(inside, document))
+        if outside is None:
+            raise NotEnforceable("The negation of what an array contains cannot be expressed.")
+    num_positions = int(min(schema.get("maxItems", MAX_POSITIONS), MAX_POSITIONS))
+    options: list[Schema] = []
+    for count in range(least, int(least if most is None else most) + 1):
+        for positions in combinations(range(num_positions), count):
+            options.append(_with_items_at(positions, inside, outside))
+            if len(options) > MAX_ARRANGEMENTS:
+                raise NotEnforceable("There are too many ways to arrange what an array contains.")
+    return _or_no_array(options, kinds)
+
+
+def _with_items_at(positions: tuple[int, ...], inside: Schema, outside: Schema) -> Schema:
+    length = positions[-1] + 1 if positions else 0
+    items = [inside if index in positions else outside for index in range(length)]
+    return {"type": "array", "items": items, "additionalItems": outside, "minItems": length}
+
+
+def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """Every arrangement of the few values there are; nothing where there can be no two equal items."""
+    if schema["uniqueItems"] is False or schema.get("maxItems", 2) <= 1 or _differ_by_place(schema, document):
+        return True
+    values = _item_values(schema, document)
+    if values is None:
+        raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
+    least = int(schema.get("minItems", 0))
+    most = int(min(schema.get("maxItems", len(values)), len(values)))
+    options: list[Schema] = []
+    for arrangement in _arrangements(values, least, most):
+        items = [{"enum": [value]} for value in arrangement]
+        options.append({"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)})
+        if len(options) > MAX_ARRANGEMENTS:
+            raise NotEnforceable(_TOO_MANY)
+    return _or_no_array(options, kinds)
+
+
+def _arrangements(values: list[Any], least: int, most: int) -> Iterator[tuple[Any, ...]]:
+    for length in range(least, most + 1):
+        yield from permutations(values, length)
+
+
+def _item_values(schema: Mapping[str, Any], document: Document) -> list[Any] | None:
+    items = document.resolved(schema.get("items"))
+    if not isinstance(items, dict) or "prefixItems" in schema:
+        return None
+    values: list[Any] | None = items.get("enum", [items["const"]] if "const" in items else None)
+    if values is None:
+        few: dict[str, list[Any]] = {"boolean": [True, False], "null": [None]}
+        values = few.get(str(items.get("type")))
+    if values is None:
+        return None
+    if len(values) > MAX_VALUES:
+        raise NotEnforceable(_TOO_MANY)
+    return list({key_of(value): value for value in values if admits(value, items, document) is not False}.values())
+
+
+def _differ_by_place(schema: Mapping[str, Any], document: Document) -> bool:
+    """Whether an array is a tuple whose items have nothing in common."""
+    items = schema.get("items")
+    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
+    rest = schema.get("additionalItems") if isinstance(items, list) else items
+    if not prefix or not (rest is False or schema.get("maxItems", len(prefix) + 1) <= len(prefix)):
+        return False
+    return all(are_disjoint(left, right, document) for left, right in combinations(prefix, 2))
+
+
+def unevaluated_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """Items beyond the tuple; other keywords that could have looked at them are not followed."""
+    followed = {"allOf", "anyOf", "oneOf", "if", "$ref", "contains", "dependentSchemas"} & schema.keys()
+    if followed:
+        raise NotEnforceable(f"It cannot be enforced beside {sorted(followed)[0]}.")
+    items = schema.get("items")
+    if items is not None and not isinstance(items, list):
+        return True
+    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
+    if isinstance(items, list) and "additionalItems" in schema:
+        return True
+    return {"items": [True] * len(prefix), "additionalItems": schema["unevaluatedItems"]}

@@ -1,0 +1,184 @@
+"""Keywords that the grammar library does not take, said with keywords that it takes: one schema in, one schema out.
+
+What a function here returns holds together with the rest of its schema, and never for a value the keyword forbids.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy_inference_engine.state_machine.json_schema.arrays import contains, unevaluated_items, unique_items
+from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint, conjuncts, property_in
+from proxy_inference_engine.state_machine.json_schema.document import Document, children
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Kinds, Schema, kinds_of
+from proxy_inference_engine.state_machine.json_schema.names import property_names, unevaluated_properties
+from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
+
+MAX_BRANCHES = 16
+MAX_WEIGHT = 1_000
+
+
+def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
+    """The schema with the type that is known already, so that fewer alternatives are looked at."""
+    return schema if kinds == KINDS or "type" in schema else {"type": sorted(kinds), **schema}
+
+
+def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """Alternatives that exclude each other, by proof or by what is added to them."""
+    options = [option for option in schema["oneOf"] if kinds_of(document.resolved(option)) & kinds]
+    weight = _weight({keyword: one for keyword, one in schema.items() if keyword != "oneOf"})
+    rivals = _rivals(_in_context(options, schema), document)
+    chosen: list[Schema] = []
+    for index, option in enumerate(options):
+        against = [_excluding(options[rival], option, kinds, document) for rival in rivals[index]]
+        if any(one.branches == [] and not one.is_exact for one in against):
+            reason = "The options cannot be told apart: nothing shows that a value satisfies only one of them."
+            raise NotEnforceable(reason, {"anyOf": schema["oneOf"]})
+        document.is_narrowed |= not all(one.is_exact for one in against)
+        if all(one.branches for one in against):
+            width = _width(len(against), _weight(option) + weight)
+            others = [alternatives(Negation(_simplest(one.branches)[:width], True)) for one in against]
+            chosen.append({"allOf": [option, *others]} if others else option)
+    return {"anyOf": chosen} if chosen else False
+
+
+def _in_context(options: list[Schema], schema: Mapping[str, Any]) -> list[Schema]:
+    """The options together with what holds beside them anyway, which may be what tells them apart."""
+    context = {keyword: schema[keyword] for keyword in ("required", "properties", "type") if keyword in schema}
+    return [{"allOf": [context, option]} for option in options] if context else options
+
+
+def _rivals(options: list[Schema], document: Document) -> list[list[int]]:
+    """For each option those that may hold together with it."""
+    rivals: list[list[int]] = [[] for _ in options]
+    for left, option in enumerate(options):
+        for right in range(left + 1, len(options)):
+            if not are_disjoint(option, options[right], document):
+                rivals[left].append(right)
+                rivals[right].append(left)
+    return rivals
+
+
+def _excluding(rival: Schema, option: Schema, kinds: Kinds, document: Document) -> Negation:
+    """Ways to satisfy an option but not its rival: a property on which they differ, or those of the negation."""
+    kinds = kinds & kinds_of(document.resolved(option))
+    ours, theirs = conjuncts(option, document) or [], conjuncts(rival, document) or []
+    if "object" in kinds:
+        telling = [
+            name for name in _names(ours) if are_disjoint(property_in(ours, name), property_in(theirs, name), document)
+        ]
+        if telling:
+            rest = negate(rival, document, kinds - {"object"}).branches
+            return Negation([{"type": "object", "required": [name]} for name in telling] + rest, False)
+    return negate(rival, document, kinds)
+
+
+def _names(parts: list[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
+
+
+def _width(num_rivals: int, weight: int) -> int:
+    """How many ways to fail each rival may have, so that all combinations stay few for what they weigh."""
+    combinations = min(MAX_BRANCHES, MAX_WEIGHT // weight)
+    return max(1, int(combinations ** (1 / max(1, num_rivals))))
+
+
+def _weight(schema: Schema) -> int:
+    """How many schemas there are in a schema."""
+    weight = 0
+    stack = [schema]
+    while stack and weight < MAX_WEIGHT:
+        weight += 1
+        one = stack.pop()
+        if isinstance(one, dict):
+            stack += [below for _, below in children(one)]
+    return weight
+
+
+def _simplest(branches: list[Schema]) -> list[Schema]:
+    """Ways to fail a schema, the plainest first: a property that is absent, another type, another value."""
+    return sorted(branches, key=_plainness)
+
+
+def _plainness(branch: Schema) -> int:
+    if not isinstance(branch, dict):
+        return 0
+    if "properties" in branch and "required" not in branch:
+        return 0
+    if branch.keys() <= {"type", "required"}:
+        return 1
+    return 2 if "required" in branch else 3
+
+
+def negation(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """What a schema must not be."""
+    found = negate(schema["not"], document, kinds)
+    document.is_narrowed |= not found.is_exact
+    result = alternatives(found)
+    if result is None:
+        raise NotEnforceable("The negation of this schema cannot be expressed.")
+    return result
+
+
+def condition(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """A condition with its consequence, or its negation with the other one."""
+    if "then" not in schema and "else" not in schema:
+        return True
+    asked, consequence, otherwise = schema["if"], schema.get("then", True), schema.get("else", True)
+    found = negate(asked, document, kinds)
+    document.is_narrowed |= not found.is_exact
+    unless = alternatives(found)
+    if unless is None:
+        relaxed = {"anyOf": [{"allOf": [asked, consequence]}, otherwise]}
+        raise NotEnforceable("The negation of this condition cannot be expressed.", relaxed)
+    if otherwise is True:
+        return {"anyOf": [consequence, unless]}
+    return {"anyOf": [{"allOf": [asked, consequence]}, {"allOf": [unless, otherwise]}]}
+
+
+def _dependent(keyword: str) -> Callable[[Mapping[str, Any], Document, Kinds], Schema]:
+    def lower(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+        """Without the properties that need something, or with what they need; one choice for all that need the same."""
+        given = schema.get("required", ())
+        given = set(given) if isinstance(given, list) else set()
+        groups: dict[str, tuple[Schema, list[str]]] = {}
+        for name, needed in schema[keyword].items():
+            if isinstance(needed, list):
+                needed = {"required": needed} if set(needed) - given - {name} else True
+            if needed is not True:
+                groups.setdefault(json.dumps(needed, sort_keys=True), (needed, []))[1].append(name)
+        listed = schema.get("properties", {})
+        parts = [_unless_present(names, needed, given, kinds) for needed, names in groups.values()]
+        # The names in the order of the client, where the schema itself does not list them.
+        order = {name: True for name in schema[keyword] if name not in listed}
+        parts = [{"properties": order}, *parts] if order and parts else parts
+        return {"allOf": parts} if parts else True
+
+    return lower
+
+
+def _unless_present(names: list[str], needed: Schema, given: set[str], kinds: Kinds) -> Schema:
+    if given & set(names):
+        return {"anyOf": [needed, {"type": sorted(kinds - {"object"})}]} if kinds != {"object"} else needed
+    absent = typed({"properties": dict.fromkeys(names, False)}, kinds)
+    present = {"type": "object", **needed} if isinstance(needed, dict) and "type" not in needed else needed
+    return {"anyOf": [present, absent]}
+
+
+Lowering = Callable[[Mapping[str, Any], Document, Kinds], Schema]
+
+# Which kind of value a keyword concerns, and how it is lowered.
+LOWERINGS: dict[str, tuple[Kinds, Lowering]] = {
+    "oneOf": (KINDS, one_of),
+    "not": (KINDS, negation),
+    "if": (KINDS, condition),
+    "dependencies": (frozenset({"object"}), _dependent("dependencies")),
+    "dependentRequired": (frozenset({"object"}), _dependent("dependentRequired")),
+    "dependentSchemas": (frozenset({"object"}), _dependent("dependentSchemas")),
+    "propertyNames": (frozenset({"object"}), property_names),
+    "unevaluatedProperties": (frozenset({"object"}), unevaluated_properties),
+    "contains": (frozenset({"array"}), contains),
+    "uniqueItems": (frozenset({"array"}), unique_items),
+    "unevaluatedItems": (frozenset({"array"}), unevaluated_items),
+}

@@ -1,0 +1,211 @@
+"""Which names the properties of an object may have: propertyNames, overlapping patterns, unevaluated properties."""
+
+from collections.abc import Mapping
+from itertools import combinations, product
+from typing import Any
+
+from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, PATTERN_STEPS, Document
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Kinds, Schema, kind_of
+from proxy_inference_engine.state_machine.json_schema.languages import Language, do_meet, is_universal, language_of
+from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
+from proxy_inference_engine.state_machine.json_schema.values import admits
+
+MAX_OVERLAPPING = 4
+
+
+def property_names(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """A pattern for the names that are allowed, or patterns for those that are not."""
+    names = document.resolved(schema["propertyNames"])
+    if names is True or names == {}:
+        return True
+    if names is False:
+        return {"additionalProperties": False}
+    binding = names.keys() & ASSERTIONS
+    inner = document.resolved(names["not"]) if binding == {"not"} else None
+    if isinstance(inner, dict) and inner.keys() & ASSERTIONS == {"pattern"}:
+        return {"patternProperties": {inner["pattern"]: False}}
+    try:
+        pattern = name_pattern(names, document)
+    except RegexError as error:
+        raise NotEnforceable(f"The names cannot be described: {error}.") from None
+    if pattern is None:
+        return {"additionalProperties": False}
+    if schema.get("patternProperties"):
+        return _within(pattern, schema["patternProperties"])
+    return {"patternProperties": {pattern: True}, "additionalProperties": False}
+
+
+def _within(pattern: str, patterns: Mapping[str, Schema]) -> Schema:
+    """Names outside the pattern, and outside the other patterns of the schema, which have their own entry."""
+    try:
+        outside = language_of(pattern).complement()
+        forbidden: dict[str, Schema] = {}
+        for other in patterns:
+            language = language_of(other)
+            if not language.and_(outside).is_empty():
+                raise NotEnforceable("It cannot be enforced beside patterns that allow other names.")
+            outside = outside.and_(language.complement())
+        if not outside.is_empty():
+            forbidden[outside.pattern()] = False
+    except RegexError as error:
+        raise NotEnforceable(f"The names cannot be described: {error}.") from None
+    return {"patternProperties": forbidden}
+
+
+def name_pattern(names: Mapping[str, Any], document: Document) -> str | None:
+    """One pattern for all names that a schema allows; None where there are none."""
+    binding = names.keys() & ASSERTIONS
+    if (
+        binding <= {"pattern", "type"}
+        and "pattern" in binding
+        and admits("", {"type": names.get("type", "string")}, document)
+    ):
+        return str(names["pattern"])
+    values = names.get("enum", [names["const"]] if "const" in names else None)
+    if values is not None:
+        allowed = [value for value in values if kind_of(value) == "string" and admits(value, names, document)]
+        undecided = [value for value in values if admits(value, names, document) is None]
+        if undecided:
+            raise RegexError("it is not clear which of the values are allowed")
+        return literal_pattern(allowed) if allowed else None
+    return _described(names, document)
+
+
+def literal_pattern(words: list[str]) -> str:
+    """A pattern for these strings alone."""
+    quoted = ["".join(as_set_text(((ord(char), ord(char)),)) for char in word) for word in words]
+    return "^(?:" + "|".join(quoted) + ")$"
+
+
+def _described(names: Mapping[str, Any], document: Document) -> str | None:
+    language = _language(names, document, 0)
+    if language.is_empty():
+        return None
+    binding = names.keys() & ASSERTIONS
+    if binding <= {"minLength", "maxLength", "type"}:
+        return (
+            rf"^[\s\S]{{{int(names.get('minLength', 0))},{int(names['maxLength']) if 'maxLength' in names else ''}}}$"
+        )
+    return language.pattern()
+
+
+def _language(names: Schema, document: Document, depth: int) -> Language:
+    """The strings a schema allows."""
+    everything = language_of("")
+    names = document.resolved(names)
+    if not isinstance(names, dict):
+        return everything if names else everything.complement()
+    if depth > MAX_DEPTH or names.keys() & ASSERTIONS - _ABOUT_NAMES:
+        raise RegexError("a keyword says something else about them than pattern, length or value")
+    if "type" in names and not admits("", {"type": names["type"]}, document):
+        return everything.complement()
+    language = everything.with_length(int(names.get("minLength", 0)), names.get("maxLength"))
+    if "pattern" in names:
+        language = language.and_(language_of(names["pattern"]))
+    for keyword in {"enum", "const"} & names.keys():
+        values = names["enum"] if keyword == "enum" else [names["const"]]
+        words = [value for value in values if isinstance(value, str)]
+        language = language.and_(language_of(literal_pattern(words)) if words else everything.complement())
+    for part in names.get("allOf", ()):
+        language = language.and_(_language(part, document, depth + 1))
+    if "not" in names:
+        language = language.and_(_language(names["not"], document, depth + 1).complement())
+    if "anyOf" in names:
+        outside = everything
+        for option in names["anyOf"]:
+            outside = outside.and_(_language(option, document, depth + 1).complement())
+        language = language.and_(outside.complement())
+    return language
+
+
+_ABOUT_NAMES = frozenset(
+    {"type", "pattern", "minLength", "maxLength", "enum", "const", "allOf", "anyOf", "not", "$ref"}
+)
+
+
+def without_universal_patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object's schema with patterns that every name has turned into conditions on all its properties."""
+    patterns = schema["patternProperties"]
+    universal = [pattern for pattern in patterns if is_universal(pattern)]
+    if not universal:
+        return schema
+    everywhere = [patterns[pattern] for pattern in universal]
+    return {
+        **schema,
+        "properties": {name: _and(one, everywhere) for name, one in schema.get("properties", {}).items()},
+        "patternProperties": {
+            pattern: _and(one, everywhere) for pattern, one in patterns.items() if pattern not in universal
+        },
+        "additionalProperties": _and(True, everywhere),
+    }
+
+
+def _and(schema: Schema, others: list[Schema]) -> Schema:
+    parts = [schema, *(other for other in others if other != schema)]
+    parts = [part for part in parts if part is not True]
+    return {"allOf": parts} if len(parts) > 1 else parts[0] if parts else True
+
+
+def apart(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schema]:
+    """The same properties by patterns of which no two match one name."""
+    overlapping = _overlapping(list(patterns), document)
+    if not overlapping:
+        return dict(patterns)
+    if len(overlapping) > MAX_OVERLAPPING:
+        raise NotEnforceable("Too many patterns match the same names.")
+    result = {pattern: one for pattern, one in patterns.items() if pattern not in overlapping}
+    for choice in product((True, False), repeat=len(overlapping)):
+        chosen = [pattern for pattern, is_in in zip(overlapping, choice, strict=True) if is_in]
+        if not chosen:
+            continue
+        region = language_of("")
+        for pattern, is_in in zip(overlapping, choice, strict=True):
+            language = language_of(pattern)
+            region = region.and_(language if is_in else language.complement())
+        try:
+            if not region.is_empty():
+                result[region.pattern()] = {"allOf": [patterns[pattern] for pattern in chosen]}
+        except RegexError as error:
+            raise NotEnforceable(f"Patterns that match the same names cannot be told apart: {error}.") from None
+    return result
+
+
+def _overlapping(patterns: list[str], document: Document) -> list[str]:
+    """Patterns that share a name with another; those that cannot be reasoned about are left to the grammar library."""
+    found = []
+    for left, right in combinations(patterns, 2):
+        document.spend(PATTERN_STEPS)
+        try:
+            if do_meet(left, right):
+                found += [left, right]
+        except RegexError:
+            continue
+    return list(dict.fromkeys(found))
+
+
+def unevaluated_properties(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
+    """What is left when all properties are known that the schema, its parts and what it refers to look at."""
+    properties: dict[str, Schema] = {}
+    patterns: dict[str, Schema] = {}
+    stack: list[tuple[Schema, int]] = [(schema, 0)]
+    while stack:
+        part, depth = stack.pop()
+        document.spend()
+        if not isinstance(part, dict):
+            continue
+        followed = {"anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef"} & part.keys()
+        if followed or depth > MAX_DEPTH:
+            raise NotEnforceable(f"It cannot be enforced beside {sorted(followed or {'$ref'})[0]}.")
+        if "additionalProperties" in part or (part is not schema and "unevaluatedProperties" in part):
+            return True
+        properties |= dict.fromkeys(part.get("properties", {}), True)
+        patterns |= dict.fromkeys(part.get("patternProperties", {}), True)
+        stack += [(one, depth + 1) for one in part.get("allOf", ())]
+        if "$ref" in part:
+            stack.append((document.target(part["$ref"]).schema, depth + 1))
+    return {
+        "properties": properties,
+        "patternProperties": patterns,
+        "additionalProperties": schema["unevaluatedProperties"],
+    }

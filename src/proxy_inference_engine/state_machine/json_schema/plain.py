@@ -1,0 +1,140 @@
+"""The keywords the library takes, one kind of value at a time: written as it needs them, or found impossible."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, is_anchored_simply, read
+
+# What the library enforces; every other format is an annotation.
+FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
+MAX_EXACT = 2**53
+MAX_INTEGER = 2**63 - 1
+_UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
+_LOOKS = ("(?=", "(?!", "(?<=", "(?<!", "\\b", "\\B")
+
+Report = Callable[[str, NotEnforceable], Any]
+
+
+def numbers(schema: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
+    """Bounds of numbers; None where no number is left."""
+    result: dict[str, Any] = {key: value for key, value in schema.items() if key in OF_NUMBERS}
+    for closed, opened in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(result.get(opened), bool):
+            is_open = result.pop(opened)
+            if is_open and closed in result:
+                result[opened] = result.pop(closed)
+    is_whole = is_integral(schema)
+    for key in [key for key in result if key != "multipleOf"]:
+        try:
+            result[key] = _exact(result[key], key in {"minimum", "exclusiveMinimum"}, is_whole)
+        except NotEnforceable as failure:
+            report(key, failure)
+            del result[key]
+    return result if _has_room(result, is_whole) else None
+
+
+def _exact(bound: Any, is_lower: bool, is_whole: bool) -> Any:
+    """The bound as a number the library can hold, never a wider one."""
+    limit = MAX_INTEGER if is_whole else MAX_EXACT
+    if abs(bound) > limit:
+        if (bound > 0) == is_lower:
+            raise NotEnforceable("The bound has more digits than can be compared.")
+        return -limit if is_lower else limit
+    if isinstance(bound, float) or abs(bound) <= MAX_EXACT or abs(bound) == MAX_INTEGER:
+        return bound
+    nearest = float(bound)
+    if nearest != bound and (nearest < bound) == is_lower:
+        nearest = math.nextafter(nearest, math.inf if is_lower else -math.inf)
+    return int(nearest)
+
+
+def _has_room(bounds: Mapping[str, Any], is_whole: bool) -> bool:
+    lows = [(bounds[key], key != "minimum") for key in ("minimum", "exclusiveMinimum") if key in bounds]
+    highs = [(bounds[key], key != "maximum") for key in ("maximum", "exclusiveMaximum") if key in bounds]
+    for low, is_open_low in lows:
+        for high, is_open_high in highs:
+            if low > high or (low == high and (is_open_low or is_open_high)):
+                return False
+    if is_whole and lows and highs:
+        first = max(math.floor(low) + 1 if is_open else math.ceil(low) for low, is_open in lows)
+        last = min(math.ceil(high) - 1 if is_open else math.floor(high) for high, is_open in highs)
+        return bool(first <= last)
+    return True
+
+
+def is_expressible(value: Any) -> bool:
+    """Whether the library can hold a constant: it reads numbers as floating point, and strings need their escapes."""
+    if is_number(value):
+        return bool(abs(value) <= MAX_EXACT)
+    if isinstance(value, str):
+        return _UNWRITABLE.isdisjoint(value)
+    if isinstance(value, list):
+        return all(map(is_expressible, value))
+    return all(map(is_expressible, value.values())) if isinstance(value, dict) else True
+
+
+def strings(schema: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
+    """Length, pattern and format of strings; None where no string is left."""
+    result: dict[str, Any] = {key: int(schema[key]) for key in ("minLength", "maxLength") if key in schema}
+    if result.get("minLength", 0) > result.get("maxLength", math.inf):
+        return None
+    if schema.get("pattern"):
+        try:
+            pattern = supported_pattern(schema["pattern"])
+            if pattern is None:
+                return None
+            result["pattern"] = pattern
+        except NotEnforceable as failure:
+            report("pattern", failure)
+    if schema.get("format") in FORMATS:
+        result["format"] = schema["format"]
+    return result
+
+
+def supported_pattern(pattern: str) -> str | None:
+    """A pattern in the library's syntax, with anchors at its ends alone; None where no string has it."""
+    try:
+        is_simple = is_anchored_simply(read(pattern))
+    except RegexError as error:
+        if _has_back_reference(pattern) or any(look in pattern for look in _LOOKS):
+            raise NotEnforceable(f"The pattern cannot be enforced: {error}.") from None
+        return pattern
+    if is_simple:
+        return _escaped(pattern) if "[" in pattern else pattern
+    try:
+        language = language_of(pattern)
+        return None if language.is_empty() else language.pattern()
+    except RegexError as error:
+        if "(?" not in pattern.replace("(?:", ""):
+            return pattern
+        raise NotEnforceable(f"The pattern cannot be enforced: {error}.") from None
+
+
+def _has_back_reference(pattern: str) -> bool:
+    return any(f"\\{digit}" in pattern.replace("\\\\", "") for digit in range(1, 10)) or "\\k<" in pattern
+
+
+def _escaped(pattern: str) -> str:
+    """The pattern with characters escaped that mean something more in the library's character classes."""
+    result: list[str] = []
+    is_inside = False
+    index = 0
+    while index < len(pattern):
+        char = pattern[index]
+        if char == "\\":
+            result.append(pattern[index : index + 2])
+            index += 2
+            continue
+        if is_inside and (char == "[" or (char in "&~" and pattern[index : index + 2] == char * 2)):
+            result.append("\\")
+        elif char == "[" and not is_inside:
+            is_inside = True
+        elif char == "]":
+            is_inside = False
+        result.append(char)
+        index += 1
+    return "".join(result)

@@ -1,0 +1,360 @@
+"""Walks a schema and writes it anew with the keywords the grammar library takes. What keywords mean is elsewhere."""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from proxy_inference_engine.state_machine.json_schema.counts import counted
+from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, values_of
+from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document, pointer, references_beside
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    APPLIED,
+    ASSERTIONS,
+    BRANCHING,
+    KINDS,
+    OF_ARRAYS,
+    OF_NUMBERS,
+    OF_OBJECTS,
+    OF_STRINGS,
+    PLAIN,
+    UNSUPPORTED,
+    Kinds,
+    Schema,
+    kinds_of,
+)
+from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS
+from proxy_inference_engine.state_machine.json_schema.names import apart, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings, supported_pattern
+from proxy_inference_engine.state_machine.json_schema.productivity import unproductive
+from proxy_inference_engine.state_machine.json_schema.result import (
+    DEFINITIONS,
+    Result,
+    depth_of,
+    property_of,
+    type_names,
+)
+from proxy_inference_engine.state_machine.json_schema.switches import switched
+from proxy_inference_engine.state_machine.json_schema.values import admits
+
+MAX_PASSES = 8
+# The library reads references by recursion, some kilobytes of stack for each schema on the way.
+MAX_NESTING = 600
+_IMPOSSIBLE = "No value satisfies the schema."
+_NOTHING_LEFT = "No value satisfies what can be enforced of the schema."
+_TOO_MANY = NotEnforceable("Together with its neighbours it has too many alternatives.")
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The client's schema that is being rewritten, how deep it stands, which kinds of values can be there, whether
+    references in it are opened, and the keyword of it that another schema stands for."""
+
+    owner: Schema
+    depth: int = 0
+    kinds: Kinds = KINDS
+    is_opened: bool = False
+    lowered: str = ""
+
+    def inside(self) -> "Spot":
+        """The place of a subschema that concerns another value."""
+        return Spot(self.owner, self.depth + 1, lowered=self.lowered)
+
+    def beside(self, kinds: Kinds) -> "Spot":
+        """The place of a subschema that concerns the same value."""
+        return Spot(self.owner, self.depth + 1, kinds, self.is_opened, self.lowered)
+
+
+class _Pending(NamedTuple):
+    name: str
+    schema: Schema
+    spot: Spot
+
+
+class Rewriter:
+    """One rewriting of one document."""
+
+    def __init__(self, document: Document, is_strict: bool) -> None:
+        self.relaxed: dict[str, None] = {}
+        self._document = document
+        self._is_strict = is_strict
+        self._names: dict[str, str] = {}
+        self._pending: deque[_Pending] = deque()
+        self._impossible: set[str] = set()
+
+    def result(self) -> dict[str, Any]:
+        """The whole document rewritten, with the definitions it needs."""
+        for _ in range(MAX_PASSES):
+            self.relaxed.clear()
+            self._names.clear()
+            root = self.rewrite(self._document.root, Spot(self._document.root))
+            definitions = self._definitions()
+            empty = unproductive(definitions) if definitions else set()
+            impossible = {key for key, name in self._names.items() if name in empty}
+            if root is False:
+                is_narrowed = self._document.is_narrowed
+                raise UnenforceableSchema("", "", _IMPOSSIBLE if not is_narrowed else _NOTHING_LEFT)
+            if impossible <= self._impossible:
+                return self._checked({**root, "$defs": definitions} if definitions else dict(root))
+            self._impossible |= impossible
+        raise UnenforceableSchema("", "$ref", "Too many definitions that nothing satisfies depend on each other.")
+
+    def _checked(self, schema: dict[str, Any]) -> dict[str, Any]:
+        if depth_of(schema) > MAX_NESTING:
+            raise UnenforceableSchema("", "$ref", "The references of the schema lead too deep.")
+        return schema
+
+    def _definitions(self) -> dict[str, Schema]:
+        definitions: dict[str, Schema] = {}
+        while self._pending:
+            name, schema, spot = self._pending.popleft()
+            definitions[name] = self.rewrite(schema, spot)
+        return definitions
+
+    def rewrite(self, schema: Schema, spot: Spot) -> Any:
+        """A schema for the library: an object, or False where nothing satisfies it."""
+        self._document.spend()
+        if spot.depth > MAX_DEPTH:
+            raise UnenforceableSchema(self._path(spot)[:200], "", "The schema is nested too deeply.")
+        if not isinstance(schema, dict):
+            return {} if schema else False
+        if self._document.has(schema):
+            spot = Spot(schema, spot.depth, spot.kinds, spot.is_opened)
+        kinds = self._kinds(schema, spot)
+        if not kinds:
+            return False
+        if self._must_be_named(schema, spot):
+            key = json.dumps([sorted(kinds), schema])
+            return self._defined(key, schema, Spot(spot.owner, 0, kinds, True))
+        if kinds == {"object"} and "allOf" in schema:
+            schema = switched(schema, self._document)
+        settled = self._settled(schema)
+        if settled is not None:
+            return {"enum": settled} if settled else False
+        return self._written(schema, spot, kinds)
+
+    def _written(self, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
+        """Keyword by keyword, in the client's order."""
+        result = Result()
+        first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
+        for keyword in schema:
+            if keyword == first_plain:
+                result.add_plain(self._plain(schema, spot, kinds))
+            elif keyword in {"enum", "const"}:
+                result.add_values(self._values(keyword, schema, spot))
+            elif keyword in UNSUPPORTED:
+                self._refuse(spot, keyword, NotEnforceable("This keyword is not supported."))
+            elif keyword in APPLIED:
+                self._apply(keyword, schema, spot, kinds, result)
+        try:
+            return result.schema()
+        except NotEnforceable as failure:
+            self._refuse(spot, "minProperties", failure)
+            return result.without_counts()
+
+    def _apply(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds, result: Result) -> None:
+        """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
+        if keyword == "anyOf":
+            result.add_options(self._members(keyword, schema, spot, kinds))
+            return
+        if keyword == "allOf":
+            parts = self._members(keyword, schema, spot, kinds)
+        elif keyword == "$ref":
+            parts = [self._reference(schema["$ref"], schema, spot, kinds)]
+        else:
+            parts = [self._lowered(keyword, schema, spot, kinds)]
+        for part in parts:
+            if part is not False and result.is_too_wide_with(part):
+                self._refuse(spot, keyword, _TOO_MANY)
+            else:
+                result.add_part(part)
+
+    def _kinds(self, schema: Mapping[str, Any], spot: Spot) -> Kinds:
+        """Kinds that the place and all parts of the schema allow."""
+        if "allOf" not in schema:
+            return spot.kinds & kinds_of(schema)
+        parts = conjuncts(schema, self._document)
+        return frozenset.intersection(spot.kinds, *map(kinds_of, parts)) if parts is not None else frozenset()
+
+    def _must_be_named(self, schema: Mapping[str, Any], spot: Spot) -> bool:
+        """Whether a recursive reference stands beside other conditions: the library opens it, which must end."""
+        if spot.is_opened or not (schema.keys() & BRANCHING):
+            return False
+        if len(schema.keys() & ASSERTIONS) == 1 and len(schema.get("allOf", (0,))) == 1:
+            return False
+        return any(self._document.is_recursive(reference) for reference in references_beside(schema))
+
+    def _refuse(self, spot: Spot, keyword: str, failure: NotEnforceable) -> Schema:
+        """Refuse a keyword when strict; otherwise note that it does not bind, and go on with what is weaker."""
+        path = self._path(spot)
+        if spot.lowered and keyword not in spot.owner:
+            keyword = spot.lowered
+        if self._is_strict:
+            raise UnenforceableSchema(path + pointer((keyword,)), keyword, failure.reason)
+        self.relaxed[f"{path}:{keyword}"] = None
+        return failure.weaker
+
+    def _path(self, spot: Spot) -> str:
+        return self._document.path_of(spot.owner)
+
+    def _lowered(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
+        concerned, lower = LOWERINGS[keyword]
+        if not concerned & kinds:
+            return {}
+        try:
+            lowered = lower(schema, self._document, kinds)
+        except NotEnforceable as failure:
+            lowered = self._refuse(spot, keyword, failure)
+        return self.rewrite(lowered, replace(spot.beside(kinds), lowered=spot.lowered or keyword))
+
+    def _members(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> list[Any]:
+        return [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
+
+    def _settled(self, schema: Mapping[str, Any]) -> list[Any] | None:
+        """The only values a schema has, where it names some and all else it says is decided for each of them."""
+        parts = conjuncts(schema, self._document) if "allOf" in schema else [schema]
+        named = [one for part in parts or () if (one := values_of(part, self._document)) is not None]
+        if not named:
+            return None
+        answers = [(value, admits(value, schema, self._document)) for value in min(named, key=len)]
+        if any(answer is None for _, answer in answers):
+            return None
+        allowed = [value for value, answer in answers if answer]
+        return allowed if all(map(is_expressible, allowed)) else None
+
+    def _values(self, keyword: str, schema: Mapping[str, Any], spot: Spot) -> list[Any] | None:
+        """The values of enum or const that can be compared and are not refused by what stands beside them."""
+        values = schema["enum"] if keyword == "enum" else [schema["const"]]
+        allowed = [value for value in values if admits(value, schema, self._document) is not False]
+        exact = [value for value in allowed if is_expressible(value)]
+        if allowed and not exact:
+            self._refuse(spot, keyword, NotEnforceable("The values cannot be written or compared exactly."))
+            return None
+        return exact
+
+    def _reference(self, reference: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
+        target, address = self._target(reference, spot)
+        is_alone = not any(key in ASSERTIONS for key in schema if key != "$ref")
+        if spot.is_opened or not is_alone:
+            opened = spot.is_opened and self._document.is_recursive(reference)
+            return self.rewrite(target, Spot(target, spot.depth + 1, kinds, opened))
+        return self._defined("#" + pointer(address), target, Spot(target))
+
+    def _target(self, reference: str, spot: Spot) -> Any:
+        """What a reference leads to, over others that stand alone."""
+        place = self._document.target(reference)
+        seen = {reference}
+        while isinstance(place.schema, dict) and place.schema.keys() & ASSERTIONS == {"$ref"}:
+            reference = place.schema["$ref"]
+            if reference in seen:
+                raise UnenforceableSchema(self._path(spot), "$ref", "The reference leads back to itself.")
+            seen.add(reference)
+            place = self._document.target(reference)
+        return place
+
+    def _defined(self, key: str, schema: Schema, spot: Spot) -> Any:
+        if key in self._impossible:
+            return False
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"d{len(self._names)}"
+            self._pending.append(_Pending(name, schema, spot))
+        return {"$ref": DEFINITIONS + name}
+
+    def _plain(self, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
+        """Keywords about one kind each; a kind of which nothing is left is no longer allowed."""
+        result: dict[str, Any] = {}
+        left = set(kinds)
+
+        def report(keyword: str, failure: NotEnforceable) -> None:
+            self._refuse(spot, keyword, failure)
+
+        parts: list[tuple[str, frozenset[str], Any]] = [
+            ("number", OF_NUMBERS, lambda: numbers(schema, report)),
+            ("string", OF_STRINGS, lambda: strings(schema, report)),
+            ("array", OF_ARRAYS, lambda: self._arrays(schema, spot)),
+            ("object", OF_OBJECTS, lambda: self._objects(schema, spot)),
+        ]
+        for kind, keywords, part in parts:
+            if kind in kinds and not keywords.isdisjoint(schema):
+                written = part()
+                if written is None:
+                    left.discard(kind)
+                else:
+                    result |= written
+        if not left:
+            return False
+        if "anyOf" in result:
+            others = [{"type": type_names(schema, left - {"object"})}] if left != {"object"} else []
+            result["anyOf"] = [{"type": "object", **option} for option in result["anyOf"]] + others
+        if ("type" in schema or left != kinds) and not (result.keys() == {"anyOf"} and left == {"object"}):
+            result = {"type": type_names(schema, left), **result}
+        return result
+
+    def _arrays(self, schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:
+        least = int(schema.get("minItems", 0))
+        most = int(schema["maxItems"]) if "maxItems" in schema else None
+        items = schema.get("items", True)
+        if isinstance(items, list):
+            prefix, rest = items, schema.get("additionalItems", True)
+        else:
+            is_tuple = self._document.draft >= 2020
+            prefix, rest = schema.get("prefixItems", []) if is_tuple else [], items
+        written = [self.rewrite(one, spot.inside()) for one in prefix]
+        rest = self.rewrite(rest, spot.inside())
+        ends = [index for index, one in enumerate(written) if one is False]
+        if ends or rest is False:
+            end = ends[0] if ends else len(written)
+            most = end if most is None else min(most, end)
+            written = written[:end]
+        if most is not None and least > most:
+            return None
+        result: dict[str, Any] = {"prefixItems": written} if written else {}
+        if rest != {} and (most is None or most > len(written)):
+            result["items"] = rest
+        bounds = {"minItems": least or None, "maxItems": most}
+        return result | {key: bound for key, bound in bounds.items() if bound is not None}
+
+    def _objects(self, schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:
+        schema = without_universal_patterns(schema) if "patternProperties" in schema else schema
+        required = schema.get("required", [])
+        required = list(dict.fromkeys(required)) if isinstance(required, list) else []
+        result: dict[str, Any] = {}
+        if schema.get("properties"):
+            result["properties"] = {
+                name: self.rewrite(one, spot.inside()) for name, one in schema["properties"].items()
+            }
+        if schema.get("patternProperties"):
+            result["patternProperties"] = self._patterns(schema["patternProperties"], spot)
+        if "additionalProperties" in schema:
+            additional = self.rewrite(schema["additionalProperties"], spot.inside())
+            if additional != {}:
+                result["additionalProperties"] = additional
+        if required:
+            result["required"] = required
+        if any(property_of(result, name) is False for name in required):
+            return None
+        result |= {key: int(schema[key]) for key in ("minProperties", "maxProperties") if key in schema}
+        return self._counted(result, schema, spot)
+
+    def _patterns(self, patterns: Mapping[str, Schema], spot: Spot) -> dict[str, Any]:
+        try:
+            patterns = apart(patterns, self._document) if len(patterns) > 1 else patterns
+            written = [(supported_pattern(pattern), one) for pattern, one in patterns.items()]
+        except NotEnforceable as failure:
+            self._refuse(spot, "patternProperties", failure)
+            return {}
+        supported = {pattern: one for pattern, one in written if pattern is not None}
+        return {pattern: self.rewrite(one, spot.inside()) for pattern, one in supported.items()}
+
+    def _counted(self, result: dict[str, Any], schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:
+        if "minProperties" not in result and "maxProperties" not in result:
+            return result
+        try:
+            bounded = counted(result)
+        except NotEnforceable as failure:
+            keyword = "minProperties" if "minProperties" in schema else "maxProperties"
+            bounded = self._refuse(spot, keyword, failure)
+        return None if bounded is False else bounded

@@ -1,0 +1,199 @@
+"""Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
+
+import json
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import llguidance
+
+from proxy_inference_engine.formats import Format
+from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.syntax import CallSyntax, Thinking
+from proxy_inference_engine.interaction import TextGrammar
+from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.state_machine.arguments import ArgumentGrammar
+from proxy_inference_engine.state_machine.compiler import Compiler, InvalidGrammar, LruCache
+from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonObject, JsonSchema
+from proxy_inference_engine.state_machine.grammar import Bodies, root_rule
+from proxy_inference_engine.state_machine.json_schema import Spacing, UnenforceableSchema, json_grammar
+from proxy_inference_engine.state_machine.lark import Lark
+from proxy_inference_engine.state_machine.matcher import RootMatcher
+from proxy_inference_engine.state_machine.sizes import check_patterns
+from proxy_inference_engine.state_machine.states import Root, StructuredOutput, build_root
+from proxy_inference_engine.state_machine.texts import choice_rule, text_rule
+from proxy_inference_engine.state_machine.tracker import Route, Tracker
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
+from proxy_inference_engine.types import Constraint
+
+SPACED = Spacing(", ", ": ")  # what models were taught; without the spaces small ones write worse
+COMPACT = Spacing(",", ":")
+_MAX_MACHINES = 1000
+_MAX_CHARS = 16 << 20  # of demands, all together; what is compiled from one is several times as large
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    labels: Labels
+    constraint: Constraint | None = None  # None: nothing binds
+    relaxed: tuple[str, ...] = ()  # "path:keyword" of every schema keyword that does not bind
+
+
+@dataclass(frozen=True, slots=True)
+class RootConstraint:
+    """Implements `types.Constraint`."""
+
+    grammar: llguidance.LLMatcher | None
+    route: Route | None
+    vocabulary: GrammarVocabulary
+
+    def start(self) -> RootMatcher:
+        grammar = None if self.grammar is None else self.grammar.deep_copy()
+        tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
+        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
+
+
+class MachineBuilder:
+    """One per model. Safe to use from several threads. With `tracks_states`, matchers always know their state."""
+
+    def __init__(
+        self,
+        format: Format,
+        tokenizer: Tokenizer,
+        *,
+        spacing: Spacing = SPACED,
+        tracks_states: bool = False,
+    ) -> None:
+        self._format = format
+        self.spacing = spacing
+        self._syntax, self._thinking = _syntax(format), _thinking(format)
+        self._tracks_states = tracks_states
+        self.vocabulary = GrammarVocabulary(tokenizer, format.tokens)
+        self._compiler = Compiler(self.vocabulary)
+        self._machines: LruCache[Machine] = LruCache(_MAX_MACHINES, _MAX_CHARS)
+
+    def build(self, demand: Demand) -> Machine:
+        """Raises InvalidDemand; Unavailable when too many grammars are being compiled."""
+        key = json.dumps(demand, default=_plain)
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._build(demand)
+            self._machines.put(key, machine, len(key))
+        return machine
+
+    def _build(self, demand: Demand) -> Machine:
+        root = build_root(demand, can_reason=self._thinking is not None, can_repeat=self._syntax.can_repeat)
+        relaxed: list[str] = []
+        grammar = None if root.is_free else self._compile(root, relaxed)
+        route = self._route(root, demand)
+        constraint = None
+        if grammar is not None or route is not None:
+            constraint = RootConstraint(grammar, route, self.vocabulary)
+        return Machine(self._labels(root), constraint, tuple(relaxed))
+
+    def _compile(self, root: Root, relaxed: list[str]) -> llguidance.LLMatcher:
+        lark = Lark(self.vocabulary)
+        structured = None if root.structured is None else self._structured(lark, root.structured, relaxed)
+        syntax = self._syntax_of(root)
+        arguments = ArgumentGrammar(lark, syntax, relaxed)
+        start = root_rule(lark, replace(self._format, calls=syntax), root, Bodies(structured, arguments.write))
+        try:
+            return self._compiler.compile(lark.finish(start))
+        except InvalidGrammar as error:
+            self._blame(root, str(error))
+            raise AssertionError from error  # _blame raises
+
+    def _structured(self, lark: Lark, output: StructuredOutput, relaxed: list[str]) -> str:
+        match output.format:
+            case TextGrammar():
+                return text_rule(lark, output.format)
+            case Choice(choices):
+                return choice_rule(lark, choices)
+            case JsonObject():
+                return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
+            case JsonSchema(schema, is_strict):
+                check_patterns(schema)
+                try:
+                    grammar = json_grammar(schema, is_strict=is_strict, spacing=self.spacing)
+                except UnenforceableSchema as error:
+                    where = f"{error.path or '/'}: {error.keyword}" if error.keyword else error.path or "/"
+                    raise InvalidDemand(f"the schema cannot be enforced ({where}): {error.reason}", "output") from None
+                relaxed += grammar.relaxed
+                return lark.rule(grammar.lark)
+
+    def _blame(self, root: Root, reason: str) -> None:
+        """Name the part that does not compile: each is tried alone."""
+        for tool, index in zip(root.calls.tools, root.calls.indexes, strict=True) if root.calls else ():
+            lark = Lark(self.vocabulary)
+            rule = ArgumentGrammar(lark, self._syntax).write(tool, index)
+            try:
+                self._compiler.compile(lark.finish(rule))
+            except InvalidGrammar as error:
+                raise InvalidDemand(f"tool {tool.name!r} cannot be enforced: {error}", "tool", index) from None
+        subject = "the tools together" if root.structured is None else "the format"
+        raise InvalidDemand(f"{subject} cannot be enforced: {reason}", "tool" if root.structured is None else "output")
+
+    def _syntax_of(self, root: Root) -> CallSyntax:
+        """Beside a structure no call may open with what JSON opens with too."""
+        syntax = self._syntax
+        if root.structured is None or not syntax.is_at_start or not syntax.optional_begin:
+            return syntax
+        begin = syntax.optional_begin
+        return replace(syntax, opening=begin, begin=begin, optional_begin="", is_at_start=False)
+
+    def _labels(self, root: Root) -> Labels:
+        format = self._format
+        calls = root.calls
+        return Labels(
+            thinking=format.thinking if root.reasoning is not None else None,
+            starts_in_reasoning=root.reasoning is not None and root.reasoning.is_open,
+            calls=self._syntax_of(root) if calls is not None and format.channels is None else None,
+            is_call_at_start=root.structured is not None,
+            channels=format.channels,
+            tools={tool.name: tool for tool in calls.tools} if calls is not None else {},
+            tokens={token_id: text for text, token_id in self.vocabulary.markers.items()},
+        )
+
+    def _route(self, root: Root, demand: Demand) -> Route | None:
+        has_limits = demand.min_reasoning_tokens > 0 or demand.max_reasoning_tokens is not None
+        if not self._tracks_states and not (has_limits and root.reasoning is not None):
+            return None
+        thinking = self._thinking if root.reasoning is not None else None
+        calls = self._syntax_of(root) if root.calls is not None else None
+        is_structured = root.structured is not None
+        return Route(
+            answer="structured" if is_structured else "text",
+            starts_in_reasoning=root.reasoning is not None and root.reasoning.is_open,
+            opening=None if thinking is None else thinking.opening,
+            closing=None if thinking is None else thinking.closing,
+            call_opening=None if calls is None else calls.opening,
+            call_preamble="" if calls is None else calls.optional_begin,
+            is_call_at_start=self._format.channels is None and (is_structured or self._syntax.is_at_start),
+            is_call_in_reasoning=calls is not None and not calls.is_at_start,
+            starts_in_call=root.reasoning is None and root.text is None and not is_structured,
+            min_reasoning_tokens=demand.min_reasoning_tokens,
+            max_reasoning_tokens=demand.max_reasoning_tokens,
+        )
+
+
+def _syntax(format: Format) -> CallSyntax:
+    if format.calls is not None:
+        return format.calls
+    assert format.channels is not None, "a family has calls or channels"
+    opening = format.channels.channel + format.channels.call
+    return CallSyntax(opening, opening, "", "", can_repeat=False)
+
+
+def _thinking(format: Format) -> Thinking | None:
+    channels = format.channels
+    if channels is None:
+        return format.thinking
+    return Thinking(channels.channel + channels.reasoning + channels.message, channels.end)
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know, in a form that tells different demands apart."""
+    if is_dataclass(value):
+        return [type(value).__name__, *(getattr(value, each.name) for each in fields(value))]
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    return dict(value)  # a mapping of another type

@@ -1,0 +1,45 @@
+"""A client's grammar for text, and a list of choices, as parts of a rule."""
+
+from collections.abc import Iterable
+
+import llguidance
+
+from proxy_inference_engine.interaction import TextGrammar
+from proxy_inference_engine.state_machine.demand import InvalidDemand
+from proxy_inference_engine.state_machine.lark import Lark
+from proxy_inference_engine.state_machine.sizes import check_size, lark_size, regex_size
+
+_JAVASCRIPT = "dw"  # \d and \w are ASCII, as in JSON Schema
+_OPTIONS = ("x-guidance", "%llguidance")
+
+
+def text_rule(lark: Lark, grammar: TextGrammar) -> str:
+    """Raises InvalidDemand for what could change how the grammar is read, or stall whoever walks it."""
+    if grammar.syntax == "regex":
+        check_size(regex_size(grammar.definition), "the regex")
+        return lark.terminal(regex_rule(grammar.definition, is_anchored=True))
+    for option in _OPTIONS:
+        if option in grammar.definition:
+            raise InvalidDemand(f"a grammar may not contain {option!r}", "output")
+    check_size(lark_size(grammar.definition), "the grammar")
+    return lark.nested(grammar.definition)
+
+
+def regex_rule(definition: str, *, is_anchored: bool) -> str:
+    """A regex between slashes; one that is not anchored may match anywhere in the text."""
+    body = llguidance.regex_to_lark(definition, _JAVASCRIPT)
+    if is_anchored:
+        return f"/{body}/"
+    start = "" if definition.startswith("^") else "(?s:.*)"
+    end = "" if definition.endswith("$") and not definition.endswith("\\$") else "(?s:.*)"
+    core = body.removeprefix("^")
+    core = core.removesuffix("$") if not end else core
+    return f"/{start}(?:{core}){end}/"
+
+
+def choice_rule(lark: Lark, choices: Iterable[str], bounds: Iterable[str] = ()) -> str:
+    """One of these texts, within bounds that are terminals' expressions: one terminal, which takes any number."""
+    choices = dict.fromkeys(choices)
+    check_size(max(map(len, choices)), "a choice")
+    listed = " | ".join(lark.spell_plain(text) for text in choices)
+    return lark.terminal(" & ".join([f"({listed})", *bounds]))

@@ -1,0 +1,79 @@
+"""Does a grammar accept a text? Bytes as vocabulary, so no model is needed and every text can be written."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import llguidance
+
+from proxy_inference_engine.state_machine.json_schema import JsonGrammar, Spacing, UnenforceableSchema, json_grammar
+
+EOS = 256
+SPACING = Spacing()
+
+
+class ByteVocabulary:
+    """One token per byte, and an end token."""
+
+    tokens: Sequence[bytes] = [bytes([value]) for value in range(256)] + [b"<eos>"]
+    eos_token_id = EOS
+    bos_token_id = None
+    special_token_ids: Sequence[int] = [EOS]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return list(text if isinstance(text, bytes) else text.encode())
+
+
+def byte_tokenizer() -> llguidance.LLTokenizer:
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(ByteVocabulary()))
+
+
+class Matcher(NamedTuple):
+    matcher: llguidance.LLMatcher | None
+    error: str
+
+
+def compiled(grammar: JsonGrammar, tokenizer: llguidance.LLTokenizer) -> Matcher:
+    matcher = llguidance.LLMatcher(tokenizer, llguidance.grammar_from("grammar", "start: " + grammar.lark), log_level=0)
+    error = matcher.get_error()
+    return Matcher(None if error else matcher, error)
+
+
+def written(instance: Any, spacing: Spacing = SPACING) -> str:
+    return json.dumps(instance, ensure_ascii=False, separators=(spacing.item, spacing.key))
+
+
+def accepts(matcher: llguidance.LLMatcher, tokenizer: llguidance.LLTokenizer, text: str) -> bool:
+    tokens = tokenizer.tokenize_str(text)
+    matcher.reset()
+    is_accepted = matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+    if matcher.is_error():
+        raise RuntimeError(matcher.get_error())
+    return is_accepted
+
+
+Outcome = Literal["passed", "refused", "compile error", "wrong rejection", "wrong acceptance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    outcome: Outcome
+    cause: str = ""
+
+
+def evaluate(line: dict[str, Any], tokenizer: llguidance.LLTokenizer) -> Result:
+    """Compile a line's schema and hold its instances against it; the worst finding counts."""
+    try:
+        grammar = json_grammar(line["schema"])
+    except UnenforceableSchema as refusal:
+        return Result("refused", f"{refusal.keyword}: {refusal.reason} at {refusal.path}")
+    matcher, error = compiled(grammar, tokenizer)
+    if matcher is None:
+        return Result("compile error", error)
+    verdicts = [(test["valid"], accepts(matcher, tokenizer, written(test["data"]))) for test in line["tests"]]
+    if (False, True) in verdicts:
+        return Result("wrong acceptance", f"test {verdicts.index((False, True))}")
+    if (True, False) in verdicts:
+        return Result("wrong rejection", f"test {verdicts.index((True, False))}")
+    return Result("passed")

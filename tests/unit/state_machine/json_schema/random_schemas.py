@@ -1,0 +1,72 @@
+"""Small random schemas and values over the same few names and constants, so that they often have to do with each other."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+NAMES = ["a", "b", "c", "ab", "x1"]
+SCALARS = [None, True, False, 0, 1, 2, 3, 5, 10, -1, 1.5, "", "a", "b", "ab", "abc", "x1", "A", "foo"]
+TYPES = ["null", "boolean", "integer", "number", "string", "array", "object"]
+PATTERNS = ["^a", "b$", "^[a-z]+$", "a", "^ab?$", "x[0-9]", "^(?!a)", "^.*$", ".*", "^[^a]*$"]
+NAME_SCHEMAS = [{"pattern": "^a"}, {"enum": ["a", "b"]}, {"maxLength": 1}, {"not": {"const": "a"}}, False]
+
+
+def random_value(source: random.Random, depth: int = 0) -> Any:
+    kind = source.random()
+    if depth > 1 or kind < 0.45:
+        return source.choice(SCALARS)
+    if kind < 0.7:
+        return [random_value(source, depth + 1) for _ in range(source.randint(0, 3))]
+    return {name: random_value(source, depth + 1) for name in NAMES if source.random() < 0.35}
+
+
+class SchemaSource:
+    """Makes schemas from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        choice, size = self.random.choice, self.random.randint
+        self._keywords: dict[str, Callable[[int], Any]] = {
+            "const": lambda depth: random_value(self.random, 1),
+            "enum": lambda depth: [random_value(self.random, 1) for _ in range(size(1, 4))],
+            "minimum": lambda depth: choice([0, 1, 2, 1.5]),
+            "exclusiveMaximum": lambda depth: choice([2, 3, 10, 1.5]),
+            "minLength": lambda depth: size(0, 2),
+            "maxLength": lambda depth: size(0, 3),
+            "pattern": lambda depth: choice(PATTERNS),
+            "properties": lambda depth: {name: self.schema(depth) for name in NAMES if self.random.random() < 0.4},
+            "required": lambda depth: self.random.sample(NAMES, size(1, 2)),
+            "additionalProperties": self.schema,
+            "patternProperties": lambda depth: {
+                one: self.schema(depth) for one in self.random.sample(PATTERNS, size(1, 2))
+            },
+            "items": self.schema,
+            "prefixItems": lambda depth: [self.schema(depth) for _ in range(size(1, 2))],
+            "minItems": lambda depth: size(0, 2),
+            "maxItems": lambda depth: size(0, 2),
+            "allOf": lambda depth: [self.schema(depth) for _ in range(size(1, 3))],
+            "anyOf": lambda depth: [self.schema(depth) for _ in range(size(1, 3))],
+            "oneOf": lambda depth: [self.schema(depth) for _ in range(size(1, 3))],
+            "not": self.schema,
+            "if": self.schema,
+            "then": self.schema,
+            "else": self.schema,
+            "minProperties": lambda depth: size(0, 2),
+            "maxProperties": lambda depth: size(0, 2),
+            "dependentRequired": lambda depth: {choice(NAMES): [choice(NAMES)]},
+            "dependentSchemas": lambda depth: {choice(NAMES): self.schema(depth)},
+            "propertyNames": lambda depth: choice(NAME_SCHEMAS),
+            "contains": self.schema,
+            "uniqueItems": lambda depth: True,
+        }
+
+    def schema(self, depth: int = 0) -> Any:
+        """A schema of a few keywords, now and then with a type."""
+        chance = self.random.random()
+        if depth > 3 or chance < 0.06:
+            return chance > 0.03 or {"type": self.random.choice(TYPES)}
+        names = self.random.sample(list(self._keywords), self.random.choice([1, 1, 1, 2, 2, 3]))
+        schema = {name: self._keywords[name](depth + 1) for name in names}
+        if self.random.random() < 0.55:
+            schema["type"] = self.random.choice(TYPES) if self.random.random() < 0.8 else self.random.sample(TYPES, 2)
+        return schema

@@ -1,0 +1,191 @@
+"""Compiling is bounded: what is bad, impossible, huge or hostile is refused, and soon; the cache has its bounds."""
+
+import threading
+import time
+
+import pytest
+
+from proxy_inference_engine.interaction import TextGrammar
+from proxy_inference_engine.state_machine.compiler import Compiler, GrammarLimits, InvalidGrammar, LruCache
+from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
+from tests.unit.state_machine.families import Family
+from tests.unit.state_machine.vocabularies import PieceTokenizer, start
+
+VOCABULARY = GrammarVocabulary(PieceTokenizer(pieces=["ab", "\n\n"]), [])
+FAMILY = Family("chatml", has_tokens=True)
+_HANG_S = 20.0  # far above what any of these takes, far below a hang
+
+
+def test_a_compiled_grammar_is_walked_by_copies() -> None:
+    matcher = Compiler(VOCABULARY).compile('start: "ab" | "cd"')
+    one, two = matcher.deep_copy(), matcher.deep_copy()
+    assert one.consume_tokens(list(b"ab")) and one.is_stopped()
+    assert two.consume_tokens(list(b"cd")) and two.is_stopped()
+    assert not matcher.is_stopped()
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "",
+        "start: x",
+        'begin: "a"',
+        "start: /(/",
+        "start: /a(?=b)/",
+        "start: %json {",
+        'start: %json {"type": "nothing"}',
+        "start: <nowhere>",
+        "start: <[99999]>",
+        "start: @nothing",
+        "start: /[^\\s\\S]/",
+        "start: T\nT: /a/ & /b/",
+        'start: "a" T\nT: /a/ & /b/',
+        "start: a\na: b\nb: a",
+        'start: "a"{1000000}',
+    ],
+)
+def test_bad_and_impossible_grammars(grammar: str) -> None:
+    with pytest.raises(InvalidGrammar) as caught:
+        Compiler(VOCABULARY).compile(grammar)
+    message = str(caught.value)
+    assert message and "\n" not in message and len(message) <= 300
+
+
+def test_a_grammar_that_is_too_long() -> None:
+    with pytest.raises(InvalidGrammar, match="characters"):
+        Compiler(VOCABULARY, GrammarLimits(max_chars=10)).compile('start: "abcdefghij"')
+
+
+def test_fuel_and_size_are_bounded() -> None:
+    hard = "start: T\nT: /(?s:.*)[a-z]{300}(?s:.*)/ & ~/(?s:.*)[0-9a-f]{300}(?s:.*)/ & /(?s:.){0,900}/"
+    with pytest.raises(InvalidGrammar):
+        Compiler(VOCABULARY, GrammarLimits(initial_lexer_fuel=10)).compile(hard)
+    rows = " | ".join(f'"{number}"' for number in range(2000))
+    with pytest.raises(InvalidGrammar):
+        Compiler(VOCABULARY, GrammarLimits(max_grammar_size=100)).compile(f"start: ({rows}) ({rows})")
+
+
+HOSTILE = [
+    "(a{1000}){1000}",
+    "((a{100}){100}){100}",
+    "a{9999}" * 200,
+    "(a|b){9000}" * 100,
+    "(.*a){30}.{300}",
+    "(x+x+)+y",
+    "((a|b)*a(a|b){12}){5}",
+    "(\\w+\\s?){1000}",
+    "[^a]{0,9999}a" * 20,
+    "(" * 2000 + "a" + ")" * 2000,
+    "|".join(["a" * number for number in range(300)]),
+]
+
+
+@pytest.mark.parametrize("regex", HOSTILE, ids=lambda regex: regex[:30])
+def test_hostile_regexes_are_refused_or_walked_in_bounded_time(regex: str) -> None:
+    _assert_bounded(Demand(output=TextGrammar("regex", regex)))
+
+
+@pytest.mark.parametrize("regex", HOSTILE[:6], ids=lambda regex: regex[:30])
+def test_hostile_patterns_in_schemas(regex: str) -> None:
+    _assert_bounded(Demand(output=JsonSchema({"type": "string", "pattern": f"^({regex})$"}, is_strict=False)))
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "start: T\nT: U{100}\nU: V{100}\nV: /a{100}/",
+        "start: a\na: b b\nb: c c\nc: d d\nd: e e\ne: f f\nf: " + '"x"{9000}',
+        'start: start start | "a"',
+        'start: ("a" | "a" "a"){3000}',
+        "start: " + " ".join(f"r{number}" for number in range(3000)),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_hostile_lark(definition: str) -> None:
+    _assert_bounded(Demand(output=TextGrammar("lark", definition)))
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [("x" * 900_000, "y"), tuple(f"{number:06}" for number in range(50_000)), ("a",) * 1000],
+    ids=["long", "many", "equal"],
+)
+def test_long_lists_of_choices(choices: tuple[str, ...]) -> None:
+    _assert_bounded(Demand(output=Choice(choices)))
+
+
+def _assert_bounded(demand: Demand) -> None:
+    """Refused or built; if built, its first steps never take long."""
+    began = time.process_time()
+    try:
+        matcher = start(FAMILY.builder, demand)
+    except InvalidDemand as error:
+        assert len(error.message) < 600
+        assert time.process_time() - began < _HANG_S
+        return
+    assert time.process_time() - began < _HANG_S
+    for _ in range(4):
+        began = time.process_time()
+        mask = matcher.mask()
+        matcher.forced()
+        assert time.process_time() - began < 1.0, "a step stalls every other stream"
+        if mask is None or matcher.is_complete or not mask[:256].any():
+            break
+        matcher.accept(int(mask[:256].argmax()))
+
+
+# The cache
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache: LruCache[int] = LruCache(max_entries=2, max_size=100)
+    cache.put("a", 1, 1)
+    cache.put("b", 2, 1)
+    assert cache.get("a") == 1
+    cache.put("c", 3, 1)
+    assert (cache.get("a"), cache.get("b"), cache.get("c"), len(cache)) == (1, None, 3, 2)
+
+
+def test_sizes_are_bounded_together() -> None:
+    cache: LruCache[str] = LruCache(max_entries=100, max_size=10)
+    for name in "abcdef":
+        cache.put(name, name, 3)
+    assert [cache.get(name) for name in "abcdef"] == [None, None, None, "d", "e", "f"]
+
+
+def test_replacing_an_entry_counts_it_once() -> None:
+    cache: LruCache[int] = LruCache(max_entries=100, max_size=10)
+    for value in range(50):
+        cache.put("a", value, 4)
+    cache.put("b", 1, 4)
+    assert (cache.get("a"), cache.get("b")) == (49, 1)
+
+
+def test_an_entry_over_the_bound_stays_alone() -> None:
+    cache: LruCache[int] = LruCache(max_entries=100, max_size=10)
+    cache.put("a", 1, 4)
+    cache.put("b", 2, 50)
+    assert (cache.get("a"), cache.get("b")) == (None, 2)
+    cache.put("c", 3, 4)
+    assert (cache.get("b"), cache.get("c")) == (None, 3)
+
+
+def test_threads_keep_the_books_straight() -> None:
+    cache: LruCache[int] = LruCache(max_entries=8, max_size=40)
+
+    def work(first: int) -> None:
+        for number in range(2000):
+            key = str((first * number) % 23)
+            cache.put(key, number, 1 + number % 7)
+            cache.get(key)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < len(cache) <= 8
+    for number in range(8):
+        cache.put(f"last{number}", number, 1)
+    assert [cache.get(f"last{number}") for number in range(8)] == list(range(8))
