@@ -76,8 +76,8 @@ def test_parameters_are_refused_by_name(http: httpx.Client, path: str, param: st
 
 CHAT_ONLY = [
     ("top_logprobs", "1000000"), ("top_logprobs", "5"), ("echo", "true"), ("suffix", '"x"'), ("max_tokens", "0"),
-    ("max_completion_tokens", "5"), ("chat_template_kwargs", '{"tokenize":true}'), ("tools", '[{"type":"function"}]'),
-    ("response_format", '{"type":"json_object"}'), ("reasoning_effort", '"low"'), ("store", "true"),
+    ("max_completion_tokens", "5"), ("chat_template_kwargs", '{"tokenize":true}'), ("tools", "{}"),
+    ("response_format", '{"type":"xml"}'), ("reasoning_effort", '"low"'), ("store", "true"),
     ("continue_final_message", "true"), ("prediction", '{"type":"content","content":"x"}'),
 ]  # fmt: skip
 

@@ -4,7 +4,9 @@ import pytest
 
 from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.errors import EngineFailure, QueueFull
-from proxy_inference_engine.output.events import Ended, PromptRead, TextDelta
+from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.syntax import Thinking
+from proxy_inference_engine.output.events import Ended, PromptRead, ReasoningDelta, TextDelta
 from proxy_inference_engine.server.generation import Generation, Step
 from proxy_inference_engine.types import Failed, Prefilled
 from tests.unit.server.scripted import Script, ScriptedEngine, make_request, text_items, whole
@@ -70,6 +72,19 @@ async def test_observes_first_text_and_gaps() -> None:
     metrics = engine.metrics()
     async for _ in Generation(engine, [make_request()], (), metrics).steps():
         pass
+    rendered = metrics.render().decode()
+    assert "pie_time_to_first_token_seconds_count 1.0" in rendered
+    assert "pie_inter_token_seconds_count 1.0" in rendered
+
+
+async def test_labels_say_what_is_reasoning_and_its_first_piece_counts() -> None:
+    engine = ScriptedEngine([[Item(0, Prefilled(0))], text_items("hm</think>"), whole("so")[1:]])
+    metrics = engine.metrics()
+    labels = Labels(thinking=Thinking(), starts_in_reasoning=True)
+    generation = Generation(engine, [make_request()], (), metrics, labels)
+    steps = [step async for step in generation.steps()]
+    pieces = [event for step in steps for _, event in step if isinstance(event, ReasoningDelta)]
+    assert "".join(piece.text for piece in pieces) == "hm" and texts(steps, 1) == ["so"]
     rendered = metrics.render().decode()
     assert "pie_time_to_first_token_seconds_count 1.0" in rendered
     assert "pie_inter_token_seconds_count 1.0" in rendered

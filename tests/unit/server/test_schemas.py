@@ -55,7 +55,7 @@ SHARED: dict[str, list[Any]] = {
     "prompt_cache_options": [{"mode": "x"}, {"x": 1}],
     "verbosity": ["loud"],
     "best_of": [0, 2, 10**6, "1", True, 1.0],
-    "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, "text", []],
+    "response_format": ["text", [], {}, {"type": "xml"}, {"type": "text", "x": 1}, {"type": ["text"]}, 5],
     "unknown_field": [1, "x", {}],
     "chat_template": ["{{ x }}"],
     "cache_salt": ["x"],
@@ -70,16 +70,16 @@ ONLY_CHAT: dict[str, list[Any]] = {
     "prompt": ["x"],
     "add_generation_prompt": ["no", 0],
     "continue_final_message": [1],
-    "chat_template_kwargs": [{"tokenize": True}, {"chat_template": "x"}, [], "x"],
-    "enable_thinking": [True, False],
+    "chat_template_kwargs": [[], "x", {str(number): 1 for number in range(65)}],
+    "enable_thinking": [1, "true", []],
     "parallel_tool_calls": [1, "x"],
     "prediction": [{"type": "content", "content": "x"}],
-    "reasoning_effort": ["low", "none"],
-    "reasoning_budget_tokens": [0],
-    "reasoning_min_tokens": [1],
+    "reasoning_effort": ["huge", 1, True],
+    "reasoning_budget_tokens": [*NOT_INTS, -1],
+    "reasoning_min_tokens": [*NOT_INTS, -1],
     "store": [True, 0],
-    "tool_choice": ["required", {"type": "function", "function": {"name": "f"}}],
-    "tools": [[{"type": "function", "function": {"name": "f"}}], {}],
+    "tool_choice": ["any", 1, [], {}, {"type": "web"}],
+    "tools": [{}, "x", [5], [{}], [{"type": "web_search"}]],
     "audio": [{"voice": "x"}],
     "function_call": [{"name": "f"}],
     "functions": [[{"name": "f"}]],
@@ -89,6 +89,7 @@ ONLY_CHAT: dict[str, list[Any]] = {
 }
 
 ONLY_TEXT: dict[str, list[Any]] = {
+    "response_format": [{"type": "json_object"}],
     "max_tokens": [*NOT_INTS, -1],
     "max_completion_tokens": [5],
     "logprobs": [True, -1, 6, "1", 10**6],
@@ -123,6 +124,13 @@ def test_completions_refuse_by_name(param: str) -> None:
         assert error.param is not None and error.param.startswith(param), (value, error.message)
 
 
+CALL: dict[str, Any] = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def with_call(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": "c", **fields}]}
+
+
 MESSAGES: list[tuple[Any, str]] = [
     (None, "messages"),
     ([], "messages"),
@@ -134,8 +142,13 @@ MESSAGES: list[tuple[Any, str]] = [
     ([{"content": "x"}], "messages[0].role"),
     ([{"role": "root", "content": "x"}], "messages[0].role"),
     ([{"role": ["user"], "content": "x"}], "messages[0].role"),
-    ([{"role": "tool", "content": "x", "tool_call_id": "c"}], "messages[0].role"),
-    ([{"role": "function", "content": "x", "name": "f"}], "messages[0].role"),
+    ([{"role": "tool", "content": "x"}], "messages[0].tool_call_id"),
+    ([{"role": "tool", "content": "x", "tool_call_id": ""}], "messages[0].tool_call_id"),
+    ([{"role": "tool", "content": "x", "tool_call_id": "c" * 257}], "messages[0].tool_call_id"),
+    ([{"role": "tool", "tool_call_id": "c"}], "messages[0].content"),
+    ([{"role": "user", "content": "x", "tool_call_id": "c"}], "messages[0].tool_call_id"),
+    ([{"role": "function", "content": "x", "name": "f", "tool_call_id": "c"}], "messages[0].tool_call_id"),
+    ([{"role": "function", "content": "x"}], "messages[0].name"),
     ([{"role": "user"}], "messages[0].content"),
     ([*HELLO, {"role": "user", "content": None}], "messages[1].content"),
     ([{"role": "assistant", "content": None}], "messages[0].content"),
@@ -153,8 +166,25 @@ MESSAGES: list[tuple[Any, str]] = [
     ([{"role": "user", "content": [{"type": "file"}]}], "messages[0].content[0]"),
     ([{"role": "user", "content": "x", "name": "n" * 1_000_000}], "messages[0].name"),
     ([{"role": "user", "content": "x", "foo": 1}], "messages[0].foo"),
-    ([{"role": "assistant", "content": "x", "tool_calls": [{"id": "c"}]}], "messages[0].tool_calls"),
-    ([{"role": "assistant", "content": "x", "reasoning_content": "hm"}], "messages[0].reasoning_content"),
+    ([{"role": "user", "content": "x", "tool_calls": [CALL]}], "messages[0].tool_calls"),
+    ([{"role": "user", "content": "x", "reasoning_content": "hm"}], "messages[0].reasoning_content"),
+    ([{"role": "system", "content": "x", "reasoning": "hm"}], "messages[0].reasoning"),
+    ([{"role": "assistant", "content": "x", "reasoning": 5}], "messages[0].reasoning"),
+    ([{"role": "assistant", "content": "x", "reasoning": "a", "reasoning_content": "b"}], "messages[0].reasoning"),
+    ([{"role": "assistant", "content": None, "tool_calls": []}], "messages[0].content"),
+    ([{"role": "assistant", "content": None, "reasoning_content": ""}], "messages[0].content"),
+    ([{"role": "assistant", "tool_calls": [CALL] * 1025}], "messages[0].tool_calls"),
+    ([{"role": "assistant", "tool_calls": {}}], "messages[0].tool_calls"),
+    ([{"role": "assistant", "tool_calls": [5]}], "messages[0].tool_calls[0]"),
+    ([{"role": "assistant", "tool_calls": [{"id": "c"}]}], "messages[0].tool_calls[0].function"),
+    ([{"role": "assistant", "tool_calls": [CALL, {**CALL, "id": ""}]}], "messages[0].tool_calls[1].id"),
+    ([{"role": "assistant", "tool_calls": [{**CALL, "type": "web"}]}], "messages[0].tool_calls[0]"),
+    ([{"role": "assistant", "tool_calls": [{**CALL, "index": 0}]}], "messages[0].tool_calls[0].index"),
+    ([with_call(function={"name": "f"})], "messages[0].tool_calls[0].function.arguments"),
+    ([with_call(function={"name": "f", "arguments": {}})], "messages[0].tool_calls[0].function.arguments"),
+    ([with_call(function={"name": "f g", "arguments": ""})], "messages[0].tool_calls[0].function.name"),
+    ([with_call(type="custom")], "messages[0].tool_calls[0].custom"),
+    ([with_call(type="custom", custom={"name": "f"})], "messages[0].tool_calls[0].custom.input"),
     ([{"role": "assistant", "content": "x", "audio": {"id": "a"}}], "messages[0].audio"),
     ([HELLO, HELLO], "messages"),
 ]
@@ -170,12 +200,12 @@ def test_messages_are_refused_by_place(schema: type[Schema], messages: Any, para
 @pytest.mark.parametrize(
     ("param", "value"),
     [
-        ("tools", [{}]),
+        ("prediction", {}),
         ("audio", {}),
         ("messages", [HELLO]),
         ("best_of", 3),
         ("store", True),
-        ("reasoning_effort", "low"),
+        ("web_search_options", {}),
     ],
 )
 def test_what_is_not_supported_says_so(param: str, value: Any) -> None:
@@ -207,10 +237,13 @@ NEUTRAL: dict[str, list[Any]] = {
     "best_of": [1],
     "response_format": [{"type": "text"}],
     "tools": [[]],
-    "tool_choice": ["none", "auto"],
+    "tool_choice": ["none", "auto", "required"],
     "parallel_tool_calls": [True, False],
     "store": [False],
-    "chat_template_kwargs": [{}],
+    "chat_template_kwargs": [{}, {"any": {"value": [1, None]}}],
+    "enable_thinking": [True, False],
+    "reasoning_effort": ["none", "minimal", "low", "medium", "high", "xhigh", "max"],
+    "reasoning_budget_tokens": [0, 2**63 - 1],
     "modalities": [["text"]],
     "functions": [[]],
     "temperature": [0, 0.0, 1, 2],
@@ -273,6 +306,8 @@ def test_prompts_have_four_forms(prompt: Any, prompts: list[Any]) -> None:
         ({"prompt": 5}, "prompt"),
         ({"prompt": "x", "add_special_tokens": 1}, "add_special_tokens"),
         ({"prompt": "x", "foo": 1}, "foo"),
+        ({"messages": HELLO, "tools": [{}]}, "tools[0]"),
+        ({"messages": HELLO, "chat_template_kwargs": []}, "chat_template_kwargs"),
     ],
 )
 def test_tokenize_refuses(body: dict[str, Any], param: str) -> None:

@@ -40,7 +40,7 @@ class Client:
         self.can_read = asyncio.Event()
         self.can_read.set()
         generation = Generation(self.engine, [make_request()], (), self.engine.metrics())
-        self._stream = EventStream(generation, TextFrames(), self.drain, patience)
+        self._stream = EventStream(generation, TextFrames(), self.drain, patience, {"x-more": "a"})
 
     async def run(self) -> None:
         scope: dict[str, Any] = {"type": "http", "extensions": {ABORT: {"call": self.gone.set}}}
@@ -77,7 +77,7 @@ async def test_one_write_a_step_and_done_with_the_last() -> None:
     headers = dict(client.messages[0]["headers"])
     assert headers[b"content-type"].startswith(b"text/event-stream")
     assert headers[b"cache-control"] == b"no-cache"
-    assert headers[b"x-accel-buffering"] == b"no"
+    assert headers[b"x-accel-buffering"] == b"no" and headers[b"x-more"] == b"a"
 
 
 async def test_pings_after_silence_then_less_often() -> None:

@@ -1,0 +1,217 @@
+"""`response_format` through the official client: Pydantic models, streams, our own kinds, and what is refused."""
+
+import json
+import re
+from itertools import chain
+from typing import Any, Literal
+
+import httpx
+import jsonschema
+import openai
+import pytest
+from openai import OpenAI
+from pydantic import BaseModel
+
+from proxy_inference_engine.config import Config
+from tests.api.running import HELLO, MODEL, running
+
+ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 500}
+# The fake model writes letters for ever: it has to be talked into closing its strings and brackets.
+CLOSING = {"34": 6, "93": 3, "125": 6}
+
+
+class Place(BaseModel):
+    city: Literal["Paris", "Rome", "Zürich"]
+    people: int
+    is_capital: bool
+    note: str
+
+
+class Trip(BaseModel):
+    places: list[Place]
+    mood: Literal["good", "bad"] | None
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+LARK = 'start: greeting " " NAME\ngreeting: "hello" | "good day"\nNAME: /[A-Z][a-z]{2,5}/'
+
+
+def json_schema(schema: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **fields}}
+
+
+def text_grammar(syntax: str, definition: str) -> dict[str, Any]:
+    return {"type": "grammar", "syntax": syntax, "definition": definition}
+
+
+FORMATS: list[tuple[dict[str, Any], str | None]] = [
+    ({"type": "json_object"}, None),
+    (json_schema(SCHEMA), r'\{"a": ?-?\d+, ?"b": ?"[xy]"\}'),
+    ({"type": "choice", "choices": ["yes", "no", "peut-être"]}, "yes|no|peut-être"),
+    (text_grammar("regex", "[a-c]{3}-[0-9]{2,4}"), "[a-c]{3}-[0-9]{2,4}"),
+    (text_grammar("lark", LARK), "(hello|good day) [A-Z][a-z]{2,5}"),
+]
+
+
+def test_parse_gives_the_model(client: OpenAI) -> None:
+    answer = client.chat.completions.parse(**ASK, response_format=Trip, logit_bias=CLOSING)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "stop" and isinstance(choice.message.parsed, Trip)
+    assert Trip.model_validate_json(choice.message.content or "") == choice.message.parsed
+
+
+def test_the_stream_helper_parses(client: OpenAI) -> None:
+    whole = client.chat.completions.parse(**ASK, response_format=Trip, logit_bias=CLOSING)
+    with client.chat.completions.stream(**ASK, response_format=Trip, logit_bias=CLOSING) as events:
+        kinds = [event.type for event in events]
+        final = events.get_final_completion()
+    assert final.choices[0].message.parsed == whole.choices[0].message.parsed
+    assert kinds.count("content.done") == 1 and "content.delta" in kinds
+
+
+@pytest.mark.parametrize(("format", "pattern"), FORMATS)
+def test_every_format_binds_streamed_and_whole(client: OpenAI, format: dict[str, Any], pattern: str | None) -> None:
+    fields = {**ASK, "n": 3, "logit_bias": CLOSING, "logprobs": True}
+    whole = client.chat.completions.create(**fields, extra_body={"response_format": format})
+    chunks = list(client.chat.completions.create(**fields, stream=True, extra_body={"response_format": format}))
+    for choice in whole.choices:
+        text = choice.message.content or ""
+        assert choice.finish_reason == "stop"
+        assert isinstance(json.loads(text), dict) if pattern is None else re.fullmatch(pattern, text)
+        own = [part for chunk in chunks for part in chunk.choices if part.index == choice.index]
+        assert "".join(part.delta.content or "" for part in own) == text
+        assert [part.finish_reason for part in own if part.finish_reason] == ["stop"]
+        assert choice.logprobs is not None
+        entries = list(chain(*(part.logprobs.content or [] for part in own if part.logprobs)))
+        assert entries == choice.logprobs.content
+        assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_are_valid_for_their_schema(client: OpenAI, seed: int) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "pattern": "^[A-Z]{2}[0-9]{3}$"},
+            "level": {"type": "number", "minimum": 0, "maximum": 10},
+            "tags": {"type": "array", "items": {"enum": ["a", "b", 3, None]}, "maxItems": 3},
+            "inner": {"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"]},
+        },
+        "required": ["id", "level", "tags", "inner"],
+    }
+    fields = {**ASK, "seed": seed, "logit_bias": CLOSING}
+    answer = client.chat.completions.create(**fields, extra_body={"response_format": json_schema(schema)})
+    assert answer.choices[0].finish_reason == "stop"
+    jsonschema.validate(json.loads(answer.choices[0].message.content or ""), schema)
+
+
+def test_text_is_no_format(client: OpenAI) -> None:
+    plain = client.chat.completions.create(**ASK)
+    text = client.chat.completions.create(**ASK, response_format={"type": "text"})
+    assert text.choices[0].message.content == plain.choices[0].message.content
+
+
+def test_the_limit_is_told(client: OpenAI) -> None:
+    fields = {**ASK, "max_tokens": 5}
+    answer = client.chat.completions.create(**fields, response_format={"type": "json_object"})
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None and answer.usage.completion_tokens == 5
+    with pytest.raises(openai.LengthFinishReasonError):
+        client.chat.completions.parse(**fields, response_format=Trip)
+
+
+def test_every_limit_gives_a_beginning(client: OpenAI) -> None:
+    format = {"response_format": json_schema(SCHEMA)}
+    whole = client.chat.completions.create(**ASK, extra_body=format)
+    text, num_tokens = whole.choices[0].message.content or "", whole.usage.completion_tokens if whole.usage else 0
+    for max_tokens in range(1, num_tokens + 2):
+        answer = client.chat.completions.create(**{**ASK, "max_tokens": max_tokens}, extra_body=format)
+        choice = answer.choices[0]
+        assert text.startswith(choice.message.content or "")
+        assert choice.finish_reason == ("length" if max_tokens < num_tokens else "stop"), max_tokens
+
+
+UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 2}
+HALF_BOUND = {"type": "object", "properties": {"é,x": UNIQUE}, "required": ["é,x"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_does_not_bind_is_listed(http: httpx.Client, is_stream: bool) -> None:
+    body = {**ASK, "stream": is_stream, "logit_bias": CLOSING}
+    strict = http.post("/v1/chat/completions", json={**body, "response_format": json_schema(HALF_BOUND)})
+    error = strict.json()["error"]
+    assert strict.status_code == 400 and error["param"] == "response_format.json_schema.schema"
+    assert "uniqueItems" in error["message"] and "x-pie-relaxed" not in strict.headers
+    loose = http.post("/v1/chat/completions", json={**body, "response_format": json_schema(HALF_BOUND, strict=False)})
+    assert loose.status_code == 200
+    header = loose.headers["x-pie-relaxed"]
+    assert header.endswith(":uniqueItems") and "%C3%A9%2Cx" in header and "," not in header
+    bound = http.post("/v1/chat/completions", json={**body, "response_format": json_schema(SCHEMA, strict=False)})
+    assert bound.status_code == 200 and "x-pie-relaxed" not in bound.headers
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (json_schema({"type": "foo"}), "response_format.json_schema.schema"),
+    (json_schema({"type": "string", "pattern": 123}), "response_format.json_schema.schema"),
+    (json_schema({"$ref": "http://localhost/x"}), "response_format.json_schema.schema"),
+    (json_schema({"$ref": "#/nowhere"}), "response_format.json_schema.schema"),
+    (json_schema({"type": "integer", "minimum": 5, "maximum": 4}), "response_format.json_schema.schema"),
+    (json_schema({"type": "object", "x-guidance": {"lenient": True}}), "response_format.json_schema.schema"),
+    (json_schema({"type": "object", "x-guidance": {}}, strict=False), "response_format.json_schema.schema"),
+    (text_grammar("regex", "("), "response_format.definition"),
+    (text_grammar("regex", "(?=a)b"), "response_format.definition"),
+    (text_grammar("regex", r"(a)\1"), "response_format.definition"),
+    (text_grammar("lark", "start: nothing"), "response_format.definition"),
+    (text_grammar("lark", "?!"), "response_format.definition"),
+    (text_grammar("lark", "a: /x/"), "response_format.definition"),
+    ({"type": "grammar", "definition": "a"}, "response_format.syntax"),
+    ({"type": "choice", "choices": []}, "response_format.choices"),
+    ({"type": "xml"}, "response_format"),
+]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(("format", "param"), WRONG)
+def test_bad_formats_are_refused_by_name(
+    http: httpx.Client, format: dict[str, Any], param: str, is_stream: bool
+) -> None:
+    response = http.post("/v1/chat/completions", json={**ASK, "stream": is_stream, "response_format": format})
+    assert response.status_code == 400, response.text[:300]
+    error = response.json()["error"]
+    assert error["param"] == param and error["type"] == "invalid_request_error"
+    assert 0 < len(error["message"]) < 400 and "Traceback" not in error["message"]
+
+
+def test_after_bad_formats_the_server_answers(client: OpenAI) -> None:
+    answer = client.chat.completions.create(**ASK, extra_body={"response_format": FORMATS[2][0]})
+    assert answer.choices[0].message.content in ("yes", "no", "peut-être")
+
+
+@pytest.mark.parametrize(
+    ("config", "pattern"),
+    [({}, r'\{"a": -?\d+, "b": "[xy]"\}'), ({"json_spacing": "compact"}, r'\{"a":-?\d+,"b":"[xy]"\}')],
+)
+def test_json_is_one_line_spaced_as_configured(config: dict[str, Any], pattern: str) -> None:
+    with running(config=Config.model_validate({"drain_seconds": 0.2, **config})) as live, live.openai() as spaced:
+        answer = spaced.chat.completions.create(**ASK, extra_body={"response_format": json_schema(SCHEMA)})
+    assert re.fullmatch(pattern, answer.choices[0].message.content or "")
+
+
+def test_sampling_differs_by_state() -> None:
+    wanted = {"response_format": text_grammar("regex", "[a-z]{20}")}
+
+    def words(config: Config) -> set[str | None]:
+        with running(config=config) as live, live.openai() as openai_client:
+            answers = [
+                openai_client.chat.completions.create(**{**ASK, "seed": seed}, extra_body=wanted) for seed in range(4)
+            ]
+        return {answer.choices[0].message.content for answer in answers}
+
+    cold = Config.model_validate({"drain_seconds": 0.2, "state_sampling": {"structured": {"temperature": 0}}})
+    assert len(words(cold)) == 1
+    assert len(words(Config(drain_seconds=0.2))) == 4
