@@ -228,7 +228,7 @@ def fake_conversation(
 
 async def answer(conversation: Conversation, question: str) -> str:
     async with aclosing(conversation.ask(question)) as pieces:
-        return "".join([text async for text in pieces])
+        return "".join([text async for text, _ in pieces])
 
 
 async def test_a_conversation_remembers_its_turns() -> None:
@@ -248,7 +248,7 @@ async def test_a_conversation_remembers_its_turns() -> None:
 async def test_leaving_an_answer_keeps_what_came_and_frees_the_engine() -> None:
     with fake_conversation(end_bias=-100.0) as conversation:
         async with aclosing(conversation.ask("hello")) as pieces:
-            first = await anext(pieces)
+            first, _ = await anext(pieces)
         assert [turn.text for turn in conversation.turns] == ["hello", first]
         # The one slot is free again, or this would wait for ever.
         async with aclosing(conversation.ask("again")) as pieces:

@@ -1,19 +1,29 @@
-"""A conversation with an engine in this process: what was said so far in, text as it comes out. Knows no terminal."""
+"""A conversation with an engine in this process: what was said in, the answer out in pieces. Knows no terminal."""
 
 import secrets
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.models.profile import SamplingDefaults
-from proxy_inference_engine.output.events import Broken, TextDelta
+from proxy_inference_engine.output.events import Broken, ReasoningDelta, TextDelta
 from proxy_inference_engine.output.pipeline import Pipeline
-from proxy_inference_engine.prompt.render import PromptRenderer
+from proxy_inference_engine.prompt.render import Prompt, PromptRenderer
+from proxy_inference_engine.state_machine.demand import Demand
+from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.types import Limits, Request, Sampling
 
 _TENANT = "terminal"
+
+
+class Said(NamedTuple):
+    """The next piece of an answer, or of the reasoning before it."""
+
+    text: str
+    is_reasoning: bool = False
 
 
 class Conversation:
@@ -24,16 +34,19 @@ class Conversation:
         self._format = format_
         self._defaults = defaults
         self._renderer = PromptRenderer(engine.tokenizer, format_, engine.info.chat_template)
+        self._machines = MachineBuilder(format_, engine.tokenizer)
         self.turns: list[Interaction] = []
 
     def clear(self) -> None:
         self.turns = []
 
-    async def ask(self, question: str) -> AsyncGenerator[str, None]:
+    async def ask(self, question: str) -> AsyncGenerator[Said, None]:
         """The answer, piece by piece. Closing the generator stops the engine."""
         turns = [*self.turns, Interaction.of(Role.USER, question)]
-        request = self._request(turns)
-        pipeline = Pipeline(self._engine.tokenizer, stop=self._format.stop_strings)
+        prompt = self._renderer.chat(turns, add_generation_prompt=True, continue_final=False)
+        request = self._request(prompt)
+        labels = self._machines.build(Demand(is_reasoning_open=prompt.opens_reasoning)).labels
+        pipeline = Pipeline(self._engine.tokenizer, stop=self._format.stop_strings, labels=labels)
         stream = self._engine.submit(request)
         answer = ""
         try:
@@ -44,7 +57,9 @@ class Conversation:
                             raise event.error
                         if isinstance(event, TextDelta):
                             answer += event.text
-                            yield event.text
+                            yield Said(event.text)
+                        elif isinstance(event, ReasoningDelta):
+                            yield Said(event.text, is_reasoning=True)
                 if pipeline.is_over:
                     return
             raise EngineFailure("the engine ended before the answer was complete")
@@ -53,8 +68,7 @@ class Conversation:
             if answer:
                 self.turns = [*turns, Interaction.of(Role.ASSISTANT, answer)]
 
-    def _request(self, turns: list[Interaction]) -> Request:
-        prompt = self._renderer.chat(turns, add_generation_prompt=True, continue_final=False)
+    def _request(self, prompt: Prompt) -> Request:
         num_left = self._engine.context_tokens - len(prompt.ids)
         if num_left < 1:
             raise ContextLengthExceeded(

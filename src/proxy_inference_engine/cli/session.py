@@ -11,6 +11,7 @@ from proxy_inference_engine.models.load import load_engine
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.models.resolve import resolve
 
+_DIM, _NORMAL = "\x1b[2m", "\x1b[0m"
 # What a model writes must not steer the terminal: no control characters but tab and new line.
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
 
@@ -21,9 +22,10 @@ def session(config: Config) -> Iterator[Conversation]:
     name = resolve(config.model).name
     worker = load_engine(config.model_copy(update={"slots": 1}), report)
     try:
-        template = worker.info.chat_template
-        format_ = detect(template) if config.format is None else by_name(config.format)
-        yield Conversation(worker, format_, profile(name, worker.info.architecture))
+        info = worker.info
+        detected = detect(info.chat_template, info.architecture, name)
+        format_ = detected if config.format is None else by_name(config.format)
+        yield Conversation(worker, format_, profile(name, info.architecture))
     finally:
         worker.stop()
 
@@ -35,16 +37,22 @@ def report(line: str) -> None:
 
 
 async def speak(conversation: Conversation, question: str) -> None:
-    """Write the answer as it comes."""
-    removed = _CONTROLS if sys.stdout.isatty() else {}
-    has_text = False
+    """Write the answer as it comes. Reasoning is for people: dim on a terminal, left out elsewhere."""
+    is_terminal = sys.stdout.isatty()
+    removed = _CONTROLS if is_terminal else {}
+    has_text = is_dim = False
     try:
         async with aclosing(conversation.ask(question)) as pieces:
-            async for text in pieces:
+            async for text, is_reasoning in pieces:
+                if is_reasoning and not is_terminal:
+                    continue
+                if is_reasoning is not is_dim:
+                    sys.stdout.write(_DIM if is_reasoning else f"{_NORMAL}\n\n")
+                    is_dim = is_reasoning
                 has_text = True
                 sys.stdout.write(text.translate(removed))
                 sys.stdout.flush()
     finally:
         if has_text:
-            sys.stdout.write("\n")
+            sys.stdout.write(f"{_NORMAL}\n" if is_dim else "\n")
             sys.stdout.flush()

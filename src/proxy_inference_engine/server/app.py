@@ -55,12 +55,14 @@ def _services(engine: Engine, config: Config, model_id: str | None, patience: Pa
     format_ = detected if config.format is None else by_name(config.format)
     overrides = {} if config.state_sampling is None else config.state_sampling.overrides()
     spacing = COMPACT if config.json_spacing == "compact" else SPACED
+    machines = MachineBuilder(format_, engine.tokenizer, spacing=spacing, tracks_states=bool(overrides))
+    machines.warm()
     return Services(
         engine=engine,
         model_id=model_id or info.name,
         renderer=PromptRenderer(engine.tokenizer, format_, info.chat_template),
         format=format_,
-        machines=MachineBuilder(format_, engine.tokenizer, spacing=spacing, tracks_states=bool(overrides)),
+        machines=machines,
         defaults=profile(info.name, info.architecture),
         metrics=Metrics(engine.stats),
         breakers=Breakers(engine.tokenizer),

@@ -71,6 +71,10 @@ class MachineBuilder:
         self._compiler = Compiler(self.vocabulary)
         self._machines: LruCache[Machine] = LruCache(_MAX_MACHINES, _MAX_CHARS)
 
+    def warm(self) -> None:
+        """Make now what the first grammar would wait for."""
+        assert self.vocabulary.ll.vocab_size > 0
+
     def build(self, demand: Demand) -> Machine:
         """Raises InvalidDemand; Unavailable when too many grammars are being compiled."""
         key = json.dumps(demand, default=_plain)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 import llguidance
 import numpy as np
@@ -28,18 +29,22 @@ class _Bridge:
 
 
 class GrammarVocabulary:
-    """Made once per model, in about 0.2 s for 50,000 tokens. Safe to use from several threads."""
+    """Made once per model. Safe to use from several threads."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
         self.num_tokens = tokenizer.num_tokens
         self.markers = {text: tokenizer.specials[text] for text in markers if text in tokenizer.specials}
         self.end_ids = tokenizer.end_ids
         self.tokenizer = tokenizer
-        bridge = llguidance.TokenizerWrapper(_Bridge(tokenizer, self.markers.values()))
-        self.ll = llguidance.LLTokenizer(bridge, eos_token=sorted(tokenizer.end_ids))
         self._completing: dict[tuple[str, int], NDArray[np.intp]] = {}
         names = sorted(self.markers, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
+
+    @cached_property
+    def ll(self) -> llguidance.LLTokenizer:
+        """Takes about 0.2 s for 50,000 tokens to make, the first time it is wanted."""
+        bridge = llguidance.TokenizerWrapper(_Bridge(self.tokenizer, self.markers.values()))
+        return llguidance.LLTokenizer(bridge, eos_token=sorted(self.end_ids))
 
     def pieces(self, text: str) -> list[str | int]:
         """A text cut into plain text and the ids of marker tokens."""

@@ -5,9 +5,11 @@ import time
 
 import pytest
 
-from proxy_inference_engine.interaction import TextGrammar
+from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.compiler import Compiler, GrammarLimits, InvalidGrammar, LruCache
-from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema
+from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.machine import MachineBuilder
+from proxy_inference_engine.state_machine.matcher import GrammarFailure
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.unit.state_machine.families import Family
 from tests.unit.state_machine.vocabularies import PieceTokenizer, start
@@ -133,6 +135,41 @@ def _assert_bounded(demand: Demand) -> None:
         if mask is None or matcher.is_complete or not mask[:256].any():
             break
         matcher.accept(int(mask[:256].argmax()))
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "start: /x+/{2,3}",
+        "start: /x+/ start",
+        "start: /x+/ /x+/ /x+/",
+        'start: %json {"type": "integer"} /x+/{2,3}',
+        "start: T T\nT: /(ab)+/",
+    ],
+)
+@pytest.mark.parametrize("is_tool", [True, False])
+def test_lark_that_forces_without_end(definition: str, is_tool: bool) -> None:
+    """A greedy lexeme swallows what the next one needs, so the same letter is forced for ever: no step may hang."""
+    grammar = TextGrammar("lark", definition)
+    tool = Tool("f", kind=ToolKind.CUSTOM, grammar=grammar)
+    demand = Demand(tools=(tool,), tool_choice=ToolChoice("required")) if is_tool else Demand(output=grammar)
+    builder = MachineBuilder(FAMILY.format, FAMILY.tokenizer)
+    is_done = threading.Event()
+
+    def work() -> None:
+        try:
+            matcher = start(builder, demand)
+            for _ in range(80):
+                forced, mask = matcher.forced(), matcher.mask()
+                if matcher.is_complete or mask is None or not mask[:256].any():
+                    break
+                matcher.accept(forced[0] if forced else int(mask[:256].argmax()))
+        except (InvalidDemand, GrammarFailure):
+            pass
+        is_done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert is_done.wait(2), "it hangs"
 
 
 # The cache

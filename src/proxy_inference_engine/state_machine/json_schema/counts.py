@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema
@@ -31,11 +31,15 @@ def counted(schema: Mapping[str, Any]) -> Schema:
     if most == 0 and not required:
         return {"additionalProperties": False}
     is_taken = is_closed and least <= 1 and most in {None, 1} and len(optional) <= MAX_NATIVE
+    if not optional and least > 1:
+        # Unnamed properties may be written twice, and then are fewer than they seem.
+        raise NotEnforceable("That so many properties have different names cannot be enforced.", dict(schema))
     if not optional or is_taken:
         return dict(schema)
     if _num_choices(len(optional), least, most) > MAX_CHOICES:
         raise NotEnforceable("There are too many ways to choose that many properties.", rest)
-    return {"anyOf": [_chosen(rest, choice, is_closed) for choice in _choices(optional, least, most, is_closed)]}
+    choices = [choice for choice in _choices(optional, least, most, is_closed) if choice.least <= 1]
+    return {"anyOf": [_chosen(rest, choice, is_closed) for choice in choices]} if choices else False
 
 
 def gathered(parts: list[Any]) -> list[Any]:
@@ -56,8 +60,13 @@ def _num_choices(num_optional: int, least: int, most: int | None) -> int:
     return sum(comb(num_optional, size) for size in range(min(largest, num_optional) + 1))
 
 
-class _Choice(tuple[tuple[str, ...], tuple[str, ...], int, int | None]):
+class _Choice(NamedTuple):
     """Names that must be there, names that must not, and how many others there may be at least and at most."""
+
+    needed: tuple[str, ...]
+    absent: tuple[str, ...]
+    least: int
+    most: int | None
 
 
 def _choices(optional: list[str], least: int, most: int | None, is_closed: bool) -> Iterator[_Choice]:
@@ -65,18 +74,18 @@ def _choices(optional: list[str], least: int, most: int | None, is_closed: bool)
         # The first names that are there: what comes before the last of them is either one of them or absent.
         for names in combinations(optional, least) if least <= len(optional) else ():
             before = optional[: optional.index(names[-1])]
-            yield _Choice((names, _without(before, names), 0, None))
+            yield _Choice(names, _without(before, names), 0, None)
         if is_closed:
             return
         for size in range(min(least, len(optional) + 1)):
             for names in combinations(optional, size):
-                yield _Choice((names, _without(optional, names), least - size, None))
+                yield _Choice(names, _without(optional, names), least - size, None)
         return
     for size in range(min(most, len(optional)) + 1):
         if is_closed and size < least:
             continue
         for names in combinations(optional, size):
-            yield _Choice((names, _without(optional, names), max(0, least - size), most - size))
+            yield _Choice(names, _without(optional, names), max(0, least - size), most - size)
 
 
 def _without(names: list[str], taken: tuple[str, ...]) -> tuple[str, ...]:

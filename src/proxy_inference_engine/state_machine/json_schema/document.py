@@ -11,7 +11,7 @@ from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRe
 MAX_DEPTH = 48
 MAX_STEPS = 60_000
 # What reasoning about a pattern costs, in steps.
-PATTERN_STEPS = 500
+PATTERN_STEPS = 900
 
 Address = tuple[str, ...]
 

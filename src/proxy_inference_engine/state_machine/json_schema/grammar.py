@@ -42,8 +42,11 @@ def json_grammar(schema: Any, *, is_strict: bool = True, spacing: Spacing = COMP
     if not isinstance(schema, dict | bool):
         raise UnenforceableSchema("", "", "The schema must be an object.")
     _check_text(schema)
-    rewriter = Rewriter(Document(schema), is_strict)
-    rewritten = rewriter.result()
+    try:
+        rewriter = Rewriter(Document(schema), is_strict)
+        rewritten = rewriter.result()
+    except RecursionError:
+        raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
     options = {
         "whitespace_flexible": False,
         "item_separator": spacing.item,

@@ -235,6 +235,7 @@ class Rewriter:
         return exact
 
     def _reference(self, reference: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
+        """A reference alone stays one. What stands beside it binds as well, also in drafts that ignore it."""
         target, address = self._target(reference, spot)
         is_alone = not any(key in ASSERTIONS for key in schema if key != "$ref")
         if spot.is_opened or not is_alone:

@@ -1,4 +1,4 @@
-"""Small random schemas and values over the same few names and constants, so that they often have to do with each other."""
+"""Small random schemas and values over the same few names and constants, so that they often concern each other."""
 
 import random
 from collections.abc import Callable

@@ -90,7 +90,7 @@ def test_what_is_not_accepted(schema: Any, texts: list[str], tokenizer: llguidan
     assert acceptance(json_grammar(schema), tokenizer, texts) == []
 
 
-MALFORMED = [
+MALFORMED: list[tuple[Any, str, str]] = [
     ("string", "", ""),
     (None, "", ""),
     ({"type": 5}, "/type", "type"),
@@ -192,6 +192,7 @@ UNENFORCEABLE: list[tuple[Any, str, str, list[str], list[str]]] = [
     ({"type": "integer", "minimum": 10**30, "maximum": 10**31}, "", "minimum", ["5"], ['"a"']),
     ({"const": 10**30}, "", "const", ["1"], []),
     ({"const": "a\x01"}, "", "const", ['"b"'], []),
+    ({"type": "object", "minProperties": 2}, "", "minProperties", ['{"a":1,"b":1}'], ['{"a":1}', "1"]),
     ({"$dynamicRef": "#x", "type": "string"}, "", "$dynamicRef", ['"a"'], ["1"]),
     (obj({f"p{i}": {} for i in range(30)}, minProperties=4), "", "minProperties", ["{}"], ["1"]),
     ({"type": "array", "contains": {"multipleOf": 7}, "maxContains": 5}, "", "contains", ["[]"], ["1"]),
@@ -254,12 +255,21 @@ def nested(keyword: str, depth: int) -> Any:
     return schema
 
 
+def deep_constant(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 WORDS = [f"word{i}" for i in range(20_000)]
 HOSTILE: list[Any] = [
     nested("items", 400),
     nested("not", 400),
     nested("allOf", 400),
     chained(3_000),
+    {"const": deep_constant(600)},
+    {"enum": [1, deep_constant(900)], "type": "array"},
     {"oneOf": [obj({f"a{i}": STRING}) for i in range(1_500)]},
     {"oneOf": [{"const": i} for i in range(3_000)]},
     {"type": "object", "oneOf": [{"required": [f"k{i}"]} for i in range(200)]},
