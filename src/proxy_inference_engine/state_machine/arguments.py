@@ -13,7 +13,7 @@ from proxy_inference_engine.state_machine.demand import InvalidDemand
 from proxy_inference_engine.state_machine.json_schema import Spacing, UnenforceableSchema, json_grammar
 from proxy_inference_engine.state_machine.lark import Lark
 from proxy_inference_engine.state_machine.sizes import check_patterns
-from proxy_inference_engine.state_machine.texts import choice_rule, regex_rule, text_rule
+from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule
 
 _NONE = {"type": "object", "properties": {}, "additionalProperties": False}
 # What the styles of one parameter after the other can honour at the top of a schema, and what says nothing.
@@ -195,6 +195,7 @@ def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _input_schema(tool: Tool) -> Mapping[str, Any]:
     text: dict[str, Any] = {"type": "string"}
     if tool.grammar is not None:
+        check_regex(tool.grammar.definition)
         text["pattern"] = f"^(?:{_bare(tool.grammar.definition)})$"
     return {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
 

@@ -16,6 +16,7 @@ class Lark:
         self._rules: list[str] = []
         self._named: dict[str, str] = {}  # body → name, so that equal rules exist once
         self._nested: list[dict[str, Any]] = []
+        self._options = ""
 
     def rule(self, body: str) -> str:
         return self._add(body, f"r{len(self._rules)}", "")
@@ -55,15 +56,20 @@ class Lark:
         lazy = self._add(body or _ANY, f"r{len(self._rules)}", f"[suffix={quote(first)}]")
         return f"{lazy} {ending}".rstrip()
 
+    def stop_forcing(self) -> None:
+        """For what a client wrote: looking for forced bytes never ends in grammars such as /x+/{2,3}."""
+        self._options = '%llguidance {"no_forcing": true}\n'
+
     def nested(self, definition: str) -> str:
         """A whole Lark grammar of the client's, with names of its own."""
+        self.stop_forcing()
         name = f"g{len(self._nested)}"
         self._nested.append({"name": name, "lark_grammar": definition})
         return f"@{name}"
 
     def finish(self, start: str) -> str:
         """The grammar for llguidance."""
-        text = "\n".join([f"start: {start}", *self._rules])
+        text = self._options + "\n".join([f"start: {start}", *self._rules])
         return json.dumps({"grammars": [{"name": "main", "lark_grammar": text}, *self._nested]})
 
     def _add(self, body: str, name: str, attributes: str) -> str:

@@ -1,5 +1,6 @@
 """A client's grammar for text, and a list of choices, as parts of a rule."""
 
+import re
 from collections.abc import Iterable
 
 import llguidance
@@ -13,16 +14,30 @@ _JAVASCRIPT = "dw"  # \d and \w are ASCII, as in JSON Schema
 _OPTIONS = ("x-guidance", "%llguidance")
 
 
+_REFERENCE = re.compile(r'^(?:"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])+/|[^"/@])*@', re.DOTALL)
+
+
 def text_rule(lark: Lark, grammar: TextGrammar) -> str:
     """Raises InvalidDemand for what could change how the grammar is read, or stall whoever walks it."""
     if grammar.syntax == "regex":
-        check_size(regex_size(grammar.definition), "the regex")
+        check_regex(grammar.definition)
+        lark.stop_forcing()
         return lark.terminal(regex_rule(grammar.definition, is_anchored=True))
     for option in _OPTIONS:
         if option in grammar.definition:
             raise InvalidDemand(f"a grammar may not contain {option!r}", "output")
+    if _REFERENCE.search(grammar.definition):
+        raise InvalidDemand("a grammar may not refer to others with '@'", "output")
     check_size(lark_size(grammar.definition), "the grammar")
     return lark.nested(grammar.definition)
+
+
+def check_regex(definition: str) -> None:
+    """It has to be one by itself, before it stands in another."""
+    check_size(regex_size(definition), "the regex")
+    problem = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_regex(definition))
+    if problem:
+        raise InvalidDemand(f"not a regex that can be enforced: {problem.strip().splitlines()[0][:200]}", "output")
 
 
 def regex_rule(definition: str, *, is_anchored: bool) -> str:

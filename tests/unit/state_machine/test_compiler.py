@@ -169,7 +169,7 @@ def test_lark_that_forces_without_end(definition: str, is_tool: bool) -> None:
         is_done.set()
 
     threading.Thread(target=work, daemon=True).start()
-    assert is_done.wait(2), "it hangs"
+    assert is_done.wait(_HANG_S), "it hangs"
 
 
 # The cache

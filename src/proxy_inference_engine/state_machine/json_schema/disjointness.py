@@ -6,6 +6,7 @@ from typing import Any
 from proxy_inference_engine.state_machine.json_schema.document import PATTERN_STEPS, Document
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     KINDS,
+    Kinds,
     Schema,
     is_known_to,
     is_number,
@@ -27,7 +28,7 @@ def are_disjoint(left: Schema, right: Schema, document: Document, depth: int = 0
     ours, theirs = conjuncts(left, document), conjuncts(right, document)
     if ours is None or theirs is None:
         return True
-    kinds = frozenset.intersection(KINDS, *map(kinds_of, ours + theirs))
+    kinds = frozenset.intersection(KINDS, *(certain_kinds(part, document) for part in ours + theirs))
     return (
         _splits(ours, right, document, depth)
         or _splits(theirs, left, document, depth)
@@ -35,6 +36,13 @@ def are_disjoint(left: Schema, right: Schema, document: Document, depth: int = 0
         or any(_values_are_outside(one, left, document) for one in theirs)
         or all(_differ(kind, ours, theirs, document, depth) for kind in kinds)
     )
+
+
+def certain_kinds(schema: Schema, document: Document) -> Kinds:
+    """Kinds a schema allows by its own keywords, as far as its draft knows them."""
+    if isinstance(schema, dict) and "const" in schema and not is_known_to(document.draft, "const"):
+        return kinds_of({keyword: schema[keyword] for keyword in ("type", "enum") if keyword in schema})
+    return kinds_of(schema)
 
 
 def conjuncts(schema: Schema, document: Document) -> list[Mapping[str, Any]] | None:
@@ -98,7 +106,7 @@ def _differ(kind: str, ours: Parts, theirs: Parts, document: Document, depth: in
 def _parts_differ(kind: str, left: Mapping[str, Any], right: Mapping[str, Any], document: Document, depth: int) -> bool:
     document.spend()
     if kind == "number":
-        return _ranges_differ(left, right)
+        return document.draft > 4 and _ranges_differ(left, right)
     if kind == "string":
         return _lengths_differ(left, right, "Length") or _patterns_differ(left, right, document)
     if kind == "array":

@@ -8,7 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.arrays import contains, unevaluated_items, unique_items
-from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint, conjuncts, property_in
+from proxy_inference_engine.state_machine.json_schema.disjointness import (
+    are_disjoint,
+    certain_kinds,
+    conjuncts,
+    property_in,
+)
 from proxy_inference_engine.state_machine.json_schema.document import Document, children
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Kinds, Schema, kinds_of
@@ -26,7 +31,7 @@ def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
 
 def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """Alternatives that exclude each other, by proof or by what is added to them."""
-    options = [option for option in schema["oneOf"] if kinds_of(document.resolved(option)) & kinds]
+    options = [option for option in schema["oneOf"] if certain_kinds(document.resolved(option), document) & kinds]
     weight = _weight({keyword: one for keyword, one in schema.items() if keyword != "oneOf"})
     rivals = _rivals(_in_context(options, schema), document)
     chosen: list[Schema] = []

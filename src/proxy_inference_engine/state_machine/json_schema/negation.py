@@ -9,6 +9,7 @@ from proxy_inference_engine.state_machine.json_schema.document import PATTERN_ST
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     KINDS,
+    LATEST,
     Kinds,
     Schema,
     is_integral,
@@ -149,7 +150,10 @@ def _bound(keyword: str, opposite: str, opened: str) -> Callable[[Mapping[str, A
 def _open_bound(keyword: str, opposite: str) -> Callable[[Mapping[str, Any], Document, int], Negation]:
     def negator(schema: Mapping[str, Any], document: Document, depth: int) -> Negation:
         bound = schema[keyword]
-        return Negation([{"type": "number", opposite: bound}], True) if is_number(bound) else IMPOSSIBLE
+        if not is_number(bound):
+            return IMPOSSIBLE
+        # In draft 4 this keyword is a boolean, and nothing is certain of a number.
+        return Negation([{"type": "number", opposite: bound}], True) if document.draft > 4 else UNKNOWN
 
     return negator
 
@@ -199,8 +203,10 @@ def _properties(schema: Mapping[str, Any], document: Document, depth: int) -> Ne
 
 def _items(schema: Mapping[str, Any], document: Document, depth: int) -> Negation:
     items = schema["items"]
-    if isinstance(items, list) or "prefixItems" in schema:
-        return _prefix(items if isinstance(items, list) else schema["prefixItems"], document, depth)
+    if isinstance(items, list):
+        return _prefix(items, document, depth)
+    if "prefixItems" in schema and document.draft >= LATEST:
+        return UNKNOWN
     part = negate(items, document, KINDS, depth + 5)
     if not part.branches:
         return part

@@ -130,6 +130,8 @@ def _within(value: Any, schema: Mapping[str, Any], document: Document) -> Answer
     """All bounds of a number at once: in draft 4 they need each other."""
     low, high = schema.get("minimum"), schema.get("maximum")
     over, under = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if document.draft == 4 and (is_number(over) or is_number(under)):
+        return None
     return not (
         (low is not None and (value < low or (over is True and value == low)))
         or (high is not None and (value > high or (under is True and value == high)))

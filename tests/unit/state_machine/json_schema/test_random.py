@@ -76,6 +76,8 @@ def test_random_schemas_never_accept_what_is_invalid(tokenizer: llguidance.LLTok
     for seed in range(NUM_SEEDS):
         source = SchemaSource(seed)
         schema = source.schema()
+        if isinstance(schema, dict) and seed % 3 == 0:
+            schema["$schema"] = "http://json-schema.org/draft-07/schema#"
         try:
             matcher = compiled(json_grammar(schema), tokenizer).matcher
         except UnenforceableSchema:
@@ -83,7 +85,7 @@ def test_random_schemas_never_accept_what_is_invalid(tokenizer: llguidance.LLTok
         if matcher is None:
             continue
         num_compiled += 1
-        validator = jsonschema.Draft202012Validator(schema)
+        validator = jsonschema.validators.validator_for(schema)(schema)
         for instance in [random_value(source.random) for _ in range(25)]:
             is_valid = validator.is_valid(instance)
             is_accepted = accepts(matcher, tokenizer, written(instance))
