@@ -133,11 +133,13 @@ def test_the_stream_helper_parses(client: OpenAI) -> None:
     assert final.finish_reason == "stop"
 
 
-@pytest.mark.parametrize("format", [Address, Guest, {"type": "json_object"}])
-def test_streamed_equals_whole(client: OpenAI, format: Any) -> None:
-    if isinstance(format, type):
-        schema = {"name": "answer", "schema": format.model_json_schema(), "strict": True}
-        format = {"type": "json_schema", "json_schema": schema}
+def format_of(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = {"name": "answer", "schema": kind.model_json_schema(), "strict": True}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+@pytest.mark.parametrize("format", [format_of(Address), format_of(Guest), {"type": "json_object"}])
+def test_streamed_equals_whole(client: OpenAI, format: dict[str, Any]) -> None:
     fields = {**ASK, "response_format": format, "max_tokens": 96}
     client.chat.completions.create(**{**fields, "max_tokens": 1})  # both find the same prefix in the cache
     whole = client.chat.completions.create(**fields)
@@ -180,4 +182,4 @@ def test_the_prompt_stays_in_the_cache(client: OpenAI) -> None:
     client.chat.completions.parse(**ASK, response_format=Address)
     again = client.chat.completions.parse(**{**ASK, "seed": 5}, response_format=Guest)
     assert again.usage is not None and again.usage.prompt_tokens_details is not None
-    assert again.usage.prompt_tokens_details.cached_tokens == again.usage.prompt_tokens - 1
+    assert (again.usage.prompt_tokens_details.cached_tokens or 0) >= again.usage.prompt_tokens - 1

@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -14,6 +15,7 @@ from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 T = TypeVar("T")
 
 _PATIENCE_S = 10.0
+_STACK_BYTES = 64 << 20
 
 
 class InvalidGrammar(Exception):
@@ -24,6 +26,7 @@ class InvalidGrammar(Exception):
 class GrammarLimits:
     """What one grammar may cost. Fuel is counted in llguidance's units: about 50,000 a millisecond to build a lexer."""
 
+    max_seconds: float = 5.0
     max_chars: int = 1 << 20
     initial_lexer_fuel: int = 10_000_000
     max_grammar_size: int = 500_000
@@ -74,10 +77,29 @@ class Compiler:
             raise InvalidGrammar(f"the grammar has {len(grammar)} characters, at most {self._limits.max_chars} can be")
         if not self._lock.acquire(timeout=_PATIENCE_S):
             raise Unavailable("too many grammars are being compiled; try again soon", code="server_is_overloaded")
+        outcome: Future[llguidance.LLMatcher] = Future()
+        self._start(grammar, outcome)
         try:
-            return self._compile(grammar)
+            return outcome.result(self._limits.max_seconds)
+        except TimeoutError:
+            raise InvalidGrammar("it takes too long to compile") from None
+
+    def _start(self, grammar: str, outcome: "Future[llguidance.LLMatcher]") -> None:
+        """In a thread of its own: llguidance follows references by recursion, deeper than most stacks are."""
+
+        def run() -> None:
+            try:
+                outcome.set_result(self._compile(grammar))
+            except BaseException as error:
+                outcome.set_exception(error)
+            finally:
+                self._lock.release()
+
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            threading.Thread(target=run, name="grammar", daemon=True).start()
         finally:
-            self._lock.release()
+            threading.stack_size(before)
 
     def _compile(self, grammar: str) -> llguidance.LLMatcher:
         limits = llguidance.LLParserLimits(

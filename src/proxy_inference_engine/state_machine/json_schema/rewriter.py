@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.counts import counted
@@ -14,7 +14,6 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     APPLIED,
     ASSERTIONS,
     BRANCHING,
-    KINDS,
     OF_ARRAYS,
     OF_NUMBERS,
     OF_OBJECTS,
@@ -36,6 +35,7 @@ from proxy_inference_engine.state_machine.json_schema.result import (
     property_of,
     type_names,
 )
+from proxy_inference_engine.state_machine.json_schema.spot import Spot
 from proxy_inference_engine.state_machine.json_schema.switches import switched
 from proxy_inference_engine.state_machine.json_schema.values import admits
 
@@ -45,26 +45,6 @@ MAX_NESTING = 600
 _IMPOSSIBLE = "No value satisfies the schema."
 _NOTHING_LEFT = "No value satisfies what can be enforced of the schema."
 _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alternatives.")
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """The client's schema that is being rewritten, how deep it stands, which kinds of values can be there, whether
-    references in it are opened, and the keyword of it that another schema stands for."""
-
-    owner: Schema
-    depth: int = 0
-    kinds: Kinds = KINDS
-    is_opened: bool = False
-    lowered: str = ""
-
-    def inside(self) -> "Spot":
-        """The place of a subschema that concerns another value."""
-        return Spot(self.owner, self.depth + 1, lowered=self.lowered)
-
-    def beside(self, kinds: Kinds) -> "Spot":
-        """The place of a subschema that concerns the same value."""
-        return Spot(self.owner, self.depth + 1, kinds, self.is_opened, self.lowered)
 
 
 class _Pending(NamedTuple):
