@@ -6,6 +6,7 @@ Knows limits and JSON, no schema.
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -17,6 +18,8 @@ from proxy_inference_engine.server.param import param_name
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 RECEIVE_SECONDS = 30.0
+SLOW_SECONDS = 5.0  # from then on a body has to come at the least rate
+MIN_BYTES_PER_SECOND = 1024
 MAX_DEPTH = 64
 MAX_INT = 2**63
 _INLINE_BYTES = 256 * 1024  # bigger bodies are parsed off the event loop
@@ -36,7 +39,7 @@ async def read_json(scope: Scope, receive: Receive, prove: Callable[[Any], T]) -
         async with asyncio.timeout(RECEIVE_SECONDS):
             body = await _read(receive)
     except TimeoutError:
-        raise RequestTimeout(f"The request body did not arrive within {RECEIVE_SECONDS:.0f} seconds.") from None
+        raise _too_slow() from None
     if len(body) > _INLINE_BYTES:
         return await asyncio.to_thread(lambda: prove(parse_json(body)))
     return prove(parse_json(body))
@@ -53,6 +56,10 @@ def _check_headers(headers: Headers) -> None:
         raise _too_large()
 
 
+def _too_slow() -> RequestTimeout:
+    return RequestTimeout(f"The request body did not arrive within {RECEIVE_SECONDS:.0f} seconds.")
+
+
 def _too_large() -> TooLarge:
     return TooLarge(f"The request body is larger than {MAX_BODY_BYTES // 1024**2} MiB.")
 
@@ -60,6 +67,7 @@ def _too_large() -> TooLarge:
 async def _read(receive: Receive) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
+    began = time.monotonic()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -71,6 +79,9 @@ async def _read(receive: Receive) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+        seconds = time.monotonic() - began
+        if seconds > SLOW_SECONDS and num_bytes < seconds * MIN_BYTES_PER_SECOND:
+            raise RequestTimeout(f"The request body arrives at less than {MIN_BYTES_PER_SECOND} bytes a second.")
 
 
 def parse_json(body: bytes) -> Any:

@@ -135,6 +135,15 @@ async def test_gives_up_on_a_slow_body(monkeypatch: pytest.MonkeyPatch) -> None:
         await read(JSON, part(b"{", True))
 
 
+async def test_gives_up_on_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "SLOW_SECONDS", -1.0)
+    assert await read(JSON, part(b"{", True), part(b"}", False)) == {}  # next to no time: fast enough
+    monkeypatch.setattr(body, "MIN_BYTES_PER_SECOND", 10**9)
+    with pytest.raises(RequestTimeout, match="bytes a second"):
+        await read(JSON, part(b"{", True), part(b"}", False))
+    assert await read(JSON, part(b"{}", False)) == {}  # what is complete is taken
+
+
 async def test_client_may_leave() -> None:
     with pytest.raises(ClientGone):
         await read(JSON, part(b"{", True), {"type": "http.disconnect"})
