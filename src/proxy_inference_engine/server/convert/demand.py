@@ -1,12 +1,10 @@
-"""A chat body as the demand that its machine is built from, and what is wrong with a demand in the body's own words."""
+"""A chat body as the demand that its machine is built from, and the parameter a refused demand is about."""
 
 from typing import assert_never
 
-from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.server.convert.reasoning import Reasoning
 from proxy_inference_engine.server.convert.tools import is_named, make_tool_choice
-from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.schemas.formats import (
     ChoiceFormat,
@@ -25,9 +23,7 @@ from proxy_inference_engine.state_machine.demand import (
     JsonSchema,
     OutputFormat,
 )
-from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder
 
-_MAX_MESSAGE = 300
 _COMPILING_CHARS = 1 << 18
 
 
@@ -64,20 +60,8 @@ def _output(wanted: ResponseFormat | None) -> OutputFormat:
             assert_never(wanted)
 
 
-def build_machine(builder: MachineBuilder, demand: Demand) -> Machine:
-    """Raises InvalidRequest that names the parameter."""
-    try:
-        return builder.build(demand)
-    except InvalidDemand as error:
-        raise refusal(error, demand) from None
-
-
-def refusal(error: InvalidDemand, demand: Demand) -> InvalidRequest:
-    param = _param(error, demand)
-    return InvalidRequest(f"Invalid value for {param!r}: {shorten(error.message, _MAX_MESSAGE)}", param=param)
-
-
-def _param(error: InvalidDemand, demand: Demand) -> str:
+def blame(error: InvalidDemand, demand: Demand) -> str:
+    """The parameter that a refused demand is about."""
     match error.subject:
         case "output":
             return _OUTPUT_PARAMS.get(type(demand.output), "response_format")

@@ -1,29 +1,23 @@
 """POST /v1/chat/completions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from time import time
-from typing import NamedTuple
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.server import asking
+from proxy_inference_engine.server.asking import Ask, Prepared
 from proxy_inference_engine.server.body import read_json
 from proxy_inference_engine.server.convert.chat import ChatAnswer, ChatFrames, ChatShape
-from proxy_inference_engine.server.convert.demand import build_machine, demand_work, make_demand
+from proxy_inference_engine.server.convert.demand import blame, demand_work, make_demand
 from proxy_inference_engine.server.convert.head import Head
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
 from proxy_inference_engine.server.convert.reasoning import make_reasoning
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
-from proxy_inference_engine.server.convert.request import (
-    check_prompt,
-    extra_work,
-    make_limits,
-    make_sampling,
-    make_state_sampling,
-)
+from proxy_inference_engine.server.convert.request import extra_work
 from proxy_inference_engine.server.convert.tools import is_named, make_tools
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Generation
@@ -35,13 +29,6 @@ from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.schemas.tools import CustomTool
 from proxy_inference_engine.server.services import Services, services_of
-from proxy_inference_engine.state_machine.machine import Machine
-from proxy_inference_engine.types import Request
-
-
-class Prepared(NamedTuple):
-    request: Request
-    machine: Machine
 
 
 async def create_chat_completion(http: HttpRequest) -> Response:
@@ -65,30 +52,25 @@ async def create_chat_completion(http: HttpRequest) -> Response:
 
 
 def prepare(body: ChatRequest, services: Services, tenant: str) -> Prepared:
-    """The proved request of the engine, and the machine its answers are read with."""
-    engine = services.engine
-    sampling = make_sampling(body, services.defaults, engine.tokenizer, services.breakers)
-    max_tokens, num_top_logprobs = _max_tokens(body), _num_top_logprobs(body)
+    return asking.prepare(make_ask(body, services), services, tenant)
+
+
+def make_ask(body: ChatRequest, services: Services) -> Ask:
     tools = make_tools(body.tools)
     reasoning = make_reasoning(body, services.format, services.renderer.variables)
-    demand = make_demand(body, tools, reasoning)
     turns = conversation(body.messages)
-    prompt = services.renderer.chat(turns, tools=tools, variables=reasoning.variables, **prompt_end(turns, body))
-    check_prompt(prompt.ids, engine.context_tokens, "messages", needs_answer=True)
-    limits = make_limits(body, max_tokens, len(prompt.ids), engine.context_tokens, engine.tokenizer)
-    machine = build_machine(services.machines, replace(demand, is_reasoning_open=prompt.opens_reasoning))
-    request = Request(
+    return Ask(
         id=new_id("chatcmpl-"),
-        tenant=tenant,
-        prompt_ids=prompt.ids,
-        sampling=sampling,
-        limits=limits,
+        turns=turns,
+        knobs=body,
+        demand=make_demand(body, tools, reasoning),
+        blame=blame,
+        max_tokens=_max_tokens(body),
+        variables=reasoning.variables,
         num_choices=body.n,
-        num_top_logprobs=num_top_logprobs,
-        constraint=machine.constraint,
-        state_sampling=make_state_sampling(sampling, services.state_overrides),
+        num_top_logprobs=_num_top_logprobs(body),
+        **prompt_end(turns, body),
     )
-    return Prepared(request, machine)
 
 
 def _max_tokens(body: ChatRequest) -> int | None:
