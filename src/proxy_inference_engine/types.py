@@ -94,6 +94,7 @@ class Request:
     num_top_logprobs: int | None = None  # None: no log-probabilities; 0: the chosen token's only
     num_prompt_logprobs: int | None = None  # the same for every prompt token (echo)
     constraint: Constraint | None = None
+    draft_ids: tuple[int, ...] = ()  # the client's guess of the answer, to be checked several tokens at a time
     state_sampling: Mapping[State, Sampling] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -134,6 +135,8 @@ class Timings:
 class Finished:
     reason: FinishReason
     timings: Timings
+    num_accepted: int = 0  # tokens of the client's guess that were right, and that were not
+    num_rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

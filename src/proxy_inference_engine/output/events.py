@@ -83,6 +83,8 @@ class Ended:
     num_tokens: int
     timings: Timings
     num_reasoning_tokens: int = 0
+    num_accepted: int = 0  # tokens of the client's guess that were right, and that were not
+    num_rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

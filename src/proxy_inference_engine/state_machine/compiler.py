@@ -30,6 +30,7 @@ class GrammarLimits:
     max_chars: int = 1 << 20
     initial_lexer_fuel: int = 10_000_000
     max_grammar_size: int = 500_000
+    max_lexer_states: int = 50_000  # up to 2 KB each
 
 
 class LruCache(Generic[T]):
@@ -105,6 +106,7 @@ class Compiler:
         limits = llguidance.LLParserLimits(
             initial_lexer_fuel=self._limits.initial_lexer_fuel,
             max_grammar_size=self._limits.max_grammar_size,
+            max_lexer_states=self._limits.max_lexer_states,
             verbose_errors=False,
         )
         matcher = llguidance.LLMatcher(self._vocabulary.ll, grammar, log_level=0, limits=limits)
