@@ -143,9 +143,8 @@ def test_calls_are_valid_for_schemas_in_the_wild(desk: Desk, record_property: Re
     print(shares(counts), "of the sample" if SAMPLE else "of our own")
     record_property("answers", shares(counts))
     enforced = [kind for kind in counts.elements() if not kind.endswith(("refused", "relaxed"))]
-    assert len(enforced) >= 200
-    assert counts["required called"] > counts["required length"]
-    assert counts["named called"] > counts["named length"]
+    assert len(enforced) >= 300  # three for each of a hundred sets
+    assert counts["required called"] >= 25 and counts["named called"] >= 25
 
 
 # Over HTTP

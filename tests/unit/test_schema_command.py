@@ -197,3 +197,10 @@ def test_one_or_many(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], [write("s.json", SCHEMA), "--bulk", "s.json"]):
         assert "--bulk" in complaint(arguments, capsys)
     assert "no such file" in complaint(["s.json", "--model", "missing.gguf"], capsys)
+
+
+@pytest.mark.parametrize("arguments", [["s.json", "--port", "1"], ["--bulk"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["schema", *arguments])
+    assert "--help" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +38,8 @@ def _builder(config: Config) -> MachineBuilder:
 
 def _read(path: str) -> Any:
     try:
-        return json.loads(Path(path).read_text())
-    except ValueError as error:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise StartupError(f"{path}: not JSON: {error}") from None
 
 
@@ -89,7 +90,7 @@ def _bulk(trial: Trial, path: Path) -> int:
         compile_ms.append(result["compile_ms"])
         mask_us += [each for walk in walks for each in walk.mask_us]
         summary += _verdict(line, result)
-        print(json.dumps(result, ensure_ascii=False))
+        print(json.dumps(result))
         if show:
             print(f"\r{number} schemas, {summary['passed']} passed", end="", file=sys.stderr, flush=True)
     if show:
@@ -103,14 +104,21 @@ def _bulk(trial: Trial, path: Path) -> int:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                line = json.loads(text)
-                yield {"name": line["name"], "schema": line["schema"], "tests": list(line["tests"])}
-            except (ValueError, KeyError, TypeError) as error:
-                raise StartupError(f"{path}, line {number}: no name, schema and tests: {error}") from None
+        try:
+            for number, text in enumerate(file, start=1):
+                if text.strip():
+                    yield _line(text, f"{path}, line {number}")
+        except (EOFError, zlib.error) as error:
+            raise StartupError(f"{path}: {error}") from None
+
+
+def _line(text: str, where: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+        tests = [{"valid": bool(test["valid"]), "data": test["data"]} for test in line["tests"]]
+        return {"name": line["name"], "schema": line["schema"], "tests": tests}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StartupError(f"{where}: no name, schema and tests: {error}") from None
 
 
 def _result(trial: Trial, line: dict[str, Any]) -> tuple[dict[str, Any], list[Walk]]:
@@ -129,7 +137,7 @@ def _result(trial: Trial, line: dict[str, Any]) -> tuple[dict[str, Any], list[Wa
 
 
 def _verdict(line: dict[str, Any], result: dict[str, Any]) -> Counter[str]:
-    wanted = [bool(test["valid"]) for test in line["tests"]]
+    wanted = [test["valid"] for test in line["tests"]]
     pairs = list(zip(wanted, result["results"], strict=False))
     refused = any(is_valid and not is_accepted for is_valid, is_accepted in pairs)
     accepted = any(is_accepted and not is_valid for is_valid, is_accepted in pairs)

@@ -130,5 +130,7 @@ class Compiler:
 
 
 def _reason(error: str) -> str:
-    """The first line of llguidance's message: the rest shows the grammar."""
-    return error.strip().splitlines()[0][:300] if error.strip() else "it does not compile"
+    """The first line of llguidance's message, without places in a grammar that nobody but us has seen."""
+    if not error.strip():
+        return "it does not compile"
+    return error.strip().splitlines()[0].rpartition("failed to compile JSON schema: ")[2][:300]

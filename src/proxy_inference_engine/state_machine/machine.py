@@ -1,6 +1,7 @@
 """Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import llguidance
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.formats.labels import Labels
 from proxy_inference_engine.formats.syntax import CallSyntax, Thinking
-from proxy_inference_engine.interaction import TextGrammar
+from proxy_inference_engine.interaction import TextGrammar, Tool
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.arguments import ArgumentGrammar
 from proxy_inference_engine.state_machine.compiler import Compiler, InvalidGrammar, LruCache
@@ -79,7 +80,10 @@ class MachineBuilder:
 
     def build(self, demand: Demand) -> Machine:
         """Raises InvalidDemand; Unavailable when too many grammars are being compiled."""
-        key = json.dumps(demand, default=_plain)
+        try:
+            key = json.dumps(demand, default=_plain)
+        except RecursionError:
+            raise InvalidDemand("it is nested too deeply", "output") from None
         machine = self._machines.get(key)
         if machine is None:
             machine = self._build(demand)
@@ -89,7 +93,10 @@ class MachineBuilder:
     def _build(self, demand: Demand) -> Machine:
         root = build_root(demand, can_reason=self._thinking is not None, can_repeat=self._syntax.can_repeat)
         relaxed: list[str] = []
-        grammar = None if root.is_free else self._compile(root, relaxed)
+        try:
+            grammar = None if root.is_free else self._compile(root, relaxed)
+        except InvalidGrammar as error:
+            return self._build_looser(root, demand, str(error))
         route = self._route(root, demand)
         constraint = None
         if grammar is not None or route is not None:
@@ -102,11 +109,7 @@ class MachineBuilder:
         syntax = self._syntax_of(root)
         arguments = ArgumentGrammar(lark, syntax, relaxed)
         start = root_rule(lark, replace(self._format, calls=syntax), root, Bodies(structured, arguments.write))
-        try:
-            return self._compiler.compile(lark.finish(start))
-        except InvalidGrammar as error:
-            self._blame(root, str(error))
-            raise AssertionError from error  # _blame raises
+        return self._compiler.compile(lark.finish(start))
 
     def _structured(self, lark: Lark, output: StructuredOutput, relaxed: list[str]) -> str:
         match output.format:
@@ -126,17 +129,37 @@ class MachineBuilder:
                 relaxed += grammar.relaxed
                 return lark.rule(grammar.lark)
 
-    def _blame(self, root: Root, reason: str) -> None:
-        """Name the part that does not compile: each is tried alone."""
+    def _build_looser(self, root: Root, demand: Demand, reason: str) -> Machine:
+        """Without what the library cannot compile, where the client allows that; otherwise raises InvalidDemand."""
+        tools, relaxed = list(demand.tools), []
         for tool, index in zip(root.calls.tools, root.calls.indexes, strict=True) if root.calls else ():
-            lark = Lark(self.vocabulary)
-            rule = ArgumentGrammar(lark, self._syntax).write(tool, index)
-            try:
-                self._compiler.compile(lark.finish(rule))
-            except InvalidGrammar as error:
-                raise InvalidDemand(f"tool {tool.name!r} cannot be enforced: {error}", "tool", index) from None
-        subject = "the tools together" if root.structured is None else "the format"
-        raise InvalidDemand(f"{subject} cannot be enforced: {reason}", "tool" if root.structured is None else "output")
+            problem = self._problem(tool, index)
+            if problem is not None and (tool.is_strict or tool.parameters is None):
+                raise InvalidDemand(f"tool {tool.name!r} cannot be enforced: {problem}", "tool", index)
+            if problem is not None:
+                tools[index] = replace(tool, parameters=loosened(tool.parameters))
+                relaxed.append(f"{tool.name}/:*")
+        output = demand.output
+        if isinstance(output, JsonSchema) and not output.is_strict and not relaxed:
+            output = JsonSchema(loosened(output.schema), is_strict=True)
+            relaxed.append("/:*")
+        if not relaxed:
+            subject = "the tools together" if root.structured is None else "the format"
+            raise InvalidDemand(
+                f"{subject} cannot be enforced: {reason}", "tool" if root.structured is None else "output"
+            )
+        machine = self._build(replace(demand, tools=tuple(tools), output=output))
+        return replace(machine, relaxed=(*relaxed, *machine.relaxed))
+
+    def _problem(self, tool: Tool, index: int) -> str | None:
+        """Why the arguments of a tool do not compile by themselves."""
+        lark = Lark(self.vocabulary)
+        rule = ArgumentGrammar(lark, self._syntax).write(tool, index)
+        try:
+            self._compiler.compile(lark.finish(rule))
+        except InvalidGrammar as error:
+            return str(error)
+        return None
 
     def _syntax_of(self, root: Root) -> CallSyntax:
         """Beside a structure no call may open with what JSON opens with too."""
@@ -194,6 +217,16 @@ def _thinking(format: Format) -> Thinking | None:
     if channels is None:
         return format.thinking
     return Thinking(channels.channel + channels.reasoning + channels.message, channels.end)
+
+
+def loosened(schema: Any) -> dict[str, Any]:
+    """What is left of a schema that is too much for the library: its type and the names at its top."""
+    if not isinstance(schema, Mapping):
+        return {}
+    loose: dict[str, Any] = {key: schema[key] for key in ("type", "required") if key in schema}
+    if isinstance(schema.get("properties"), Mapping):
+        loose["properties"] = dict.fromkeys(schema["properties"], True)
+    return loose
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Tries a schema out: can it be enforced, what does it cost, and which instances does its grammar let through?"""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -10,6 +11,8 @@ from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, J
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
 from proxy_inference_engine.types import Matcher
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Trial:
 
     def __init__(self, builder: MachineBuilder) -> None:
         self._builder = builder
+        _ = builder.vocabulary.ll  # made once per model: no schema's cost
 
     def compile(self, schema: Mapping[str, Any] | bool, *, is_strict: bool = True) -> Compilation:
         began = perf_counter()
@@ -50,7 +54,8 @@ class Trial:
     def write(self, instance: Any) -> str:
         """An instance in the grammar's own spacing, keys in the order given."""
         spacing = self._builder.spacing
-        return json.dumps(instance, ensure_ascii=False, separators=(spacing.item, spacing.key))
+        text = json.dumps(instance, ensure_ascii=False, separators=(spacing.item, spacing.key))
+        return _HALF_PAIR.sub(lambda half: f"\\u{ord(half[0]):04x}", text)  # UTF-8 has no way to write it
 
     def walk(self, machine: Machine, instance: Any) -> Walk:
         assert machine.constraint is not None

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
+from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.state_machine.demand import (
     Choice,
     Demand,
@@ -222,3 +224,33 @@ def test_walking_does_not_disturb_who_starts_later() -> None:
         first.accept(token_id)
     assert constraint_of(QWEN.builder.build(demand)).start().forced() == before
     assert start(QWEN.builder, demand).state == "tool_call"
+
+
+# Two names that one pattern and another both match, in different parts of an allOf: the library gives up on it.
+_TOO_MUCH = {
+    "type": "object",
+    "properties": {"kind": {"type": "string"}},
+    "required": ["kind"],
+    "allOf": [
+        {"patternProperties": {"^a+b?$": {"type": "integer"}}},
+        {"patternProperties": {"^a?b+$": {"type": "string"}}},
+    ],
+}
+
+
+def test_what_the_library_cannot_compile_is_loosened_where_that_is_allowed() -> None:
+    builder = MachineBuilder(by_name("chatml"), ByteTokenizer())
+    for is_strict in (True, False):
+        try:
+            machine = builder.build(Demand(output=JsonSchema(_TOO_MUCH, is_strict)))
+        except InvalidDemand as error:
+            assert is_strict and error.subject == "output"
+        else:
+            assert not is_strict and machine.relaxed == ("/:*",)
+            assert machine.constraint is not None
+    tool = Tool("f", parameters=_TOO_MUCH)
+    required = Demand(tools=(Tool("g"), tool), tool_choice=ToolChoice("required"))
+    assert builder.build(required).relaxed == ("f/:*",)
+    with pytest.raises(InvalidDemand) as caught:
+        builder.build(replace(required, tools=(Tool("g"), replace(tool, is_strict=True))))
+    assert (caught.value.subject, caught.value.index) == ("tool", 1)
