@@ -62,7 +62,9 @@ def build_root(demand: Demand, *, can_reason: bool, can_repeat: bool) -> Root:
     tools, required or named        calls
     tools, none                     the format, or text
     """
-    reasoning = Reasoning(demand.is_reasoning_open) if can_reason and demand.can_reason else None
+    # A block that the prompt has opened is there, whoever switched reasoning off.
+    is_there = can_reason and (demand.can_reason or demand.is_reasoning_open)
+    reasoning = Reasoning(demand.is_reasoning_open) if is_there else None
     calls = _calls(demand, can_repeat)
     if calls is not None and demand.tool_choice.mode == "required":
         return Root(reasoning, calls=calls)
