@@ -10,10 +10,12 @@
     │   ├── RequestTimeout          408
     │   ├── TooLarge                413
     │   ├── UnsupportedMedia        415
-    │   └── QueueFull               429  code queue_full, Retry-After
+    │   ├── QueueFull               429  code queue_full, Retry-After
+    │   └── QuotaExceeded           429  code insufficient_quota
     ├── EngineError                 what happened on our side
     │   ├── EngineFailure           500
     │   └── Unavailable             503
+    │       └── StoreError          503  code storage_full, storage_unavailable
     └── StartupError                one plain line on the terminal, exit code 1
 
 The mapping to a response body lives in `server/failures.py`, once.
@@ -94,6 +96,14 @@ class QueueFull(ClientError):
         self.retry_after_s = retry_after_s
 
 
+class QuotaExceeded(ClientError):
+    """A key keeps as many objects as it may; only deleting some helps, waiting does not."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "insufficient_quota"
+
+
 class EngineError(PieError):
     """Something failed on our side; the message never carries details of it."""
 
@@ -105,6 +115,12 @@ class EngineFailure(EngineError):
 class Unavailable(EngineError):
     status = 503
     code = "engine_unavailable"
+
+
+class StoreError(Unavailable):
+    """Nothing was stored, or it cannot be read now. Inference goes on."""
+
+    code = "storage_unavailable"
 
 
 class StartupError(PieError):

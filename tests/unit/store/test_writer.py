@@ -1,0 +1,187 @@
+"""One thread writes: writes that wait share a commit, a failing one fails alone, and none stops the next."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from proxy_inference_engine.errors import PieError, QuotaExceeded, StoreError
+from proxy_inference_engine.store import StoreLimits, database
+from proxy_inference_engine.store.database import connect, prepare
+from proxy_inference_engine.store.writer import Writer
+from tests.unit.store.stores import ids, opened, record
+
+
+class Table:
+    """A writer on a plain table, which counts its commits."""
+
+    def __init__(self, max_pages: int | None) -> None:
+        self.num_commits = 0
+        self.at_commit: Callable[[], None] = lambda: None
+        self._max_pages = max_pages
+        self.writer = Writer(self._connect, lambda _: False)
+        self.writer.submit(lambda c: c.execute("CREATE TABLE t (x TEXT UNIQUE)")).result(5)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect(None, max_pages=self._max_pages)
+        connection.set_trace_callback(self._count)
+        return connection
+
+    def _count(self, statement: str) -> None:
+        if statement == "COMMIT":
+            self.num_commits += 1
+            self.at_commit()
+
+    def insert(self, text: str, refusal: Exception | None = None) -> Future[str]:
+        def work(connection: sqlite3.Connection) -> str:
+            connection.execute("INSERT INTO t VALUES (?)", (text,))
+            if refusal is not None:
+                raise refusal
+            return text
+
+        return self.writer.submit(work)
+
+    def rows(self) -> list[str]:
+        return self.writer.submit(lambda c: [row[0] for row in c.execute("SELECT x FROM t")]).result(5)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """What is submitted inside waits together."""
+        begun, may_end = threading.Event(), threading.Event()
+
+        def work(_: sqlite3.Connection) -> None:
+            begun.set()
+            may_end.wait(5)
+
+        blocking = self.writer.submit(work)
+        assert begun.wait(5)
+        try:
+            yield
+        finally:
+            may_end.set()
+            blocking.result(5)
+
+
+@contextmanager
+def table(max_pages: int | None = None) -> Iterator[Table]:
+    made = Table(max_pages)
+    try:
+        yield made
+    finally:
+        made.writer.close()
+
+
+def test_writes_that_wait_share_a_commit() -> None:
+    with table() as made:
+        with made.busy():
+            before = made.num_commits
+            waiting = [made.insert(str(number)) for number in range(100)]
+            assert not any(future.done() for future in waiting)
+        assert [future.result(5) for future in waiting] == [str(number) for number in range(100)]
+        assert made.num_commits - before == 2  # the one that blocked, and one for all that waited
+
+
+def test_nothing_is_acknowledged_before_its_commit() -> None:
+    with table() as made:
+        early: list[bool] = []
+        with made.busy():
+            waiting = [made.insert(str(number)) for number in range(10)]
+            made.at_commit = lambda: early.extend(future.done() for future in waiting)
+        assert made.rows() == [str(number) for number in range(10)]
+        # Looked at three times: at the commit of what blocked, at their own, and at that of the reading.
+        assert early == [False] * 20 + [True] * 10
+
+
+@pytest.mark.parametrize("error", [QuotaExceeded("no"), ValueError("a bug")], ids=lambda e: type(e).__name__)
+def test_one_that_fails_fails_alone(error: Exception) -> None:
+    with table() as made:
+        with made.busy():
+            before = made.insert("before")
+            failing = made.insert("failing", error)
+            after = made.insert("after")
+        assert (before.result(5), after.result(5)) == ("before", "after")
+        with pytest.raises(type(error)):
+            failing.result(5)
+        assert made.rows() == ["before", "after"], "what failed left a trace"
+
+
+def test_one_that_breaks_a_rule_of_the_table_fails_alone() -> None:
+    with table() as made:
+        with made.busy():
+            futures = [made.insert(text) for text in ("one", "one", "two")]
+        assert [type(future.exception(5)) for future in futures] == [type(None), StoreError, type(None)]
+        assert made.rows() == ["one", "two"]
+
+
+def test_one_that_does_not_fit_lets_the_others_pass() -> None:
+    with table(max_pages=30) as made:
+        with made.busy():
+            futures = [made.insert("small"), made.insert("x" * 200_000), made.insert("also small")]
+        assert [type(future.exception(5)) for future in futures] == [type(None), StoreError, type(None)]
+        assert made.rows() == ["small", "also small"]
+
+
+def test_what_was_submitted_is_written_before_the_end() -> None:
+    with table() as made:
+        with made.busy():
+            waiting = [made.insert(str(number)) for number in range(300)]
+            closing = threading.Thread(target=made.writer.close)
+            closing.start()
+        closing.join(5)
+        assert all(future.done() and future.exception() is None for future in waiting)
+        with pytest.raises(StoreError):
+            made.insert("late")
+
+
+async def test_a_full_disk_is_said_and_gets_better(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path, StoreLimits(max_pages=100)) as store:
+        stored: list[str] = []
+        with pytest.raises(StoreError) as caught:
+            for number in range(100):
+                await store.save(record(f"r{number}", text="x" * 10_000))
+                stored.append(f"r{number}")
+        assert (caught.value.status, caught.value.code) == (503, "storage_full")
+        assert len(stored) > 10
+        assert await ids(store, order="asc", limit=100) == stored
+        for id_ in stored[:2]:
+            assert await store.delete("response", "anna", id_)
+        await store.save(record("after", text="x" * 10_000))
+        assert await ids(store, order="asc", limit=100) == [*stored[2:], "after"]
+
+
+async def test_a_lock_of_another_process_is_waited_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await store.save(record("before"))
+        other = connect(path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError) as caught:
+            await store.save(record("during"))
+        assert (caught.value.status, caught.value.code) == (503, "storage_unavailable")
+        assert "locked" in caplog.records[-1].fields["reason"] and "locked" not in caught.value.message  # type: ignore[attr-defined]  # ours
+        assert await ids(store) == ["before"], "reading goes on"
+        other.execute("COMMIT")
+        other.close()
+        await store.save(record("after"))
+        assert await ids(store) == ["after", "before"]
+
+
+def test_a_file_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "later" / "store.db"
+    writer = Writer(partial(connect, path), lambda _: False)
+    try:
+        with pytest.raises(PieError):
+            writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(5)
+        prepare(path)
+        assert writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(5) == []
+    finally:
+        writer.close()
