@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, dequantize  # type: ignore[import-not-found]  # only in its own environment
+from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-not-found]  # likewise
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-not-found]  # only in its own environment
 
 _CONTROL = 3  # kind of a token
 _NAMES = {

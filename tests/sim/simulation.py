@@ -1,12 +1,13 @@
 """Random traffic against the real engine, scheduler, cache and slots, on the fake runner under a virtual clock.
 
 One seed decides everything. After every step the invariants are checked; at the end every request has exactly one
-terminal output, and each that survived has the tokens it gets alone with the cache off.
+terminal output, and each that survived has the tokens it gets alone, without a draft and with the cache off.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
 from proxy_inference_engine.errors import EngineFailure
@@ -29,6 +30,8 @@ class Heard:
     prompt_logprobs: tuple[Logprob | None, ...] | None = None
     num_prefilled: int = 0
     reason: str | None = None
+    num_accepted: int = 0
+    num_rejected: int = 0
 
     def answer(self) -> tuple[object, ...]:
         return self.token_ids, self.logprobs, self.prompt_logprobs, self.reason
@@ -47,13 +50,21 @@ class Simulation:
             lanes=self.lanes,
             step_seconds=lambda num_tokens: 0.002 + 0.001 * num_tokens,
             sleep=self.clock.sleep,
-            on_forward=self._maybe_fault,
+            on_forward=self._compute,
             on_copy=self._maybe_fault,
             poison_id=POISON,
             can_splice=self.can_splice,
         )
         budget = self.random.choice([0, 2_000, 20_000, 2_000_000])
-        self.engine = engine_type(runner, max_cache_bytes=budget, step_target_s=0.05, clock=self.clock)
+        self.guessing = random.Random(f"guess {seed}")
+        runner.max_logits = self.guessing.choice([runner.max_logits, 9])
+        self.engine = engine_type(
+            runner,
+            max_cache_bytes=budget,
+            step_target_s=0.05,
+            ngram_draft_tokens=self.guessing.choice([0, 0, 5, 16]),
+            clock=self.clock,
+        )
         self.runner = runner
         self.context = max(lane.slot_tokens for lane in self.lanes)
         # A bushy tree: many short prompts of two letters, which meet and part again and again.
@@ -63,6 +74,8 @@ class Simulation:
         self.heard: dict[tuple[str, int], Heard] = {}
         self.failed: dict[str, int] = {}
         self.cancelled: set[str] = set()
+        self.alone: dict[str, list[Heard] | None] = {}
+        self.most_logits = 0  # of one lane in one pass
 
     def run(self) -> None:
         num_requests = self.random.randint(40, 80) if self.is_bushy else self.random.randint(5, 25)
@@ -80,6 +93,7 @@ class Simulation:
     def _step(self) -> None:
         deliveries = self.engine.step()
         self.engine.check()
+        assert self.most_logits <= self.runner.max_logits, "too many logits for a pass"
         for delivery in deliveries:
             self._hear(delivery)
         if not self.engine.has_work:
@@ -101,6 +115,7 @@ class Simulation:
                 heard.logprobs.append(output.logprob)
             case Finished():
                 heard.reason = output.reason
+                heard.num_accepted, heard.num_rejected = output.num_accepted, output.num_rejected
             case Failed():
                 self.failed[request_id] = self.failed.get(request_id, 0) + 1
 
@@ -122,6 +137,8 @@ class Simulation:
             num_prompt_logprobs=self.random.choice([None, None, None, 0]),
             constraint=self._constraint() if self.random.random() < 0.3 else None,
         )
+        self.alone[request.id] = _answers_if_any(request, self.context)
+        request = replace(request, draft_ids=self._draft(request.id))
         self.requests[request.id] = request
         try:
             self.engine.add(request)
@@ -141,11 +158,26 @@ class Simulation:
             temperature=self.random.choice([0.0, 0.7, 1.0]),
             top_p=self.random.choice([1.0, 0.9]),
             repetition_penalty=self.random.choice([1.0, 1.2]),
+            logit_bias=self.guessing.choice([{}, {}, {97: 30.0, 98: 30.0}]),  # two letters repeat themselves
         )
 
     def _constraint(self) -> ScriptedConstraint:
         fails_at = self.random.randint(1, 30) if self.random.random() < 0.1 else None
         return ScriptedConstraint(self.random.randrange(1 << 30), self.random.randint(1, 150), fails_at)
+
+    def _draft(self, request_id: str) -> tuple[int, ...]:
+        """None, one of noise, the answer itself, or the answer with something changed, missing or added."""
+        if self.guessing.random() < 0.5:
+            return ()
+        answers = self.alone[request_id]
+        noise = [self.guessing.randint(97, 122) for _ in range(self.guessing.randint(1, 40))]
+        if answers is None or self.guessing.random() < 0.2:
+            return tuple(noise)
+        ids = list(self.guessing.choice(answers).token_ids)
+        for _ in range(self.guessing.choice([0, 0, 1, 3])):
+            start = self.guessing.randint(0, len(ids))
+            ids[start : start + self.guessing.randint(0, 3)] = noise[: self.guessing.randint(0, 3)]
+        return tuple(token_id for token_id in ids if token_id != POISON)  # the fake's NaN also hits what is before it
 
     def _cancel(self, request_id: str) -> None:
         """Twice, now and then: a second cancel must change nothing."""
@@ -162,7 +194,14 @@ class Simulation:
         long = [Lane(1, 4 * wide.slot_tokens)] * self.random.choice([0, 1, 2])
         return wide, *long
 
-    def _maybe_fault(self, rows: Sequence[Row] = ()) -> None:
+    def _compute(self, rows: Sequence[Row]) -> None:
+        num_logits: Counter[int] = Counter()
+        for row in rows:
+            num_logits[self.engine.scheduler.slots.lane_of(row.slot)] += row.num_logits
+        self.most_logits = max(self.most_logits, *num_logits.values())
+        self._maybe_fault()
+
+    def _maybe_fault(self) -> None:
         if self.random.random() < self.fault_rate:
             raise RuntimeError("injected fault")
 
@@ -173,6 +212,7 @@ class Simulation:
             assert self.runner.num_slot_tokens(slot) == 0, f"slot {slot} keeps KV"
 
     def _check_end(self) -> None:
+        assert self.can_splice or self.engine.totals.draft_tokens == 0, "a guess that could not be forgotten"
         for request in self.requests.values():
             if request.id in self.cancelled:
                 continue
@@ -181,9 +221,13 @@ class Simulation:
                 has_cause = self._is_poisoned(request) or _fails(request)
                 assert self.fault_rate or has_cause, "failed without a cause"
                 continue
-            alone = answers_alone(request, self.context)
+            alone = self.alone[request.id]
+            assert alone is not None, "an answer that a request does not have alone"
             for choice in range(request.num_choices):
-                assert self.heard[request.id, choice].answer() == alone[choice].answer(), (request, choice)
+                heard = self.heard[request.id, choice]
+                assert heard.answer() == alone[choice].answer(), (request, choice)
+                assert heard.num_accepted <= len(heard.token_ids)
+                assert request.draft_ids or heard.num_accepted == heard.num_rejected == 0
                 _check_grammar(request, alone[choice])
 
     def _is_poisoned(self, request: Request) -> bool:
@@ -209,11 +253,18 @@ def _fails(request: Request) -> bool:
     return isinstance(request.constraint, ScriptedConstraint) and request.constraint.fails_at is not None
 
 
+def _answers_if_any(request: Request, context: int) -> list[Heard] | None:
+    try:
+        return answers_alone(request, context)
+    except EngineFailure:
+        return None
+
+
 def answers_alone(request: Request, context: int) -> list[Heard]:
-    """What a request hears with the machine to itself and no cache: the reference."""
+    """What a request hears with the machine to itself, no draft and no cache: the reference. Raises if it fails."""
     runner = FakeRunner(lanes=[Lane(request.num_choices, context)], poison_id=POISON)
     engine = StepEngine(runner, max_cache_bytes=0)
-    engine.add(request)
+    engine.add(replace(request, draft_ids=()))
     heard = [Heard() for _ in range(request.num_choices)]
     while engine.has_work:
         for _, choice, output in engine.step():
@@ -226,5 +277,5 @@ def answers_alone(request: Request, context: int) -> list[Heard]:
                 case Finished():
                     heard[choice].reason = output.reason
                 case Failed():
-                    raise AssertionError(output)
+                    raise output.error
     return heard

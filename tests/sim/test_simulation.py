@@ -6,6 +6,7 @@ import pytest
 
 from proxy_inference_engine.cache.prefix import Node, PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
+from proxy_inference_engine.engine import engine as engine_module
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
 from proxy_inference_engine.engine.sequence import MAX_JUMP, Sequence
@@ -147,8 +148,31 @@ def test_catches_a_jump_of_which_only_the_last_token_is_computed(monkeypatch: py
     assert _is_caught()
 
 
+def test_catches_a_wrong_guess_that_stays_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepEngine, "_cut", lambda self, sequence: None)
+    assert _is_caught()
+
+
+def test_catches_a_guess_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believing(chosen: TokenIds, draft_ids: TokenIds) -> int:
+        return min(len(chosen), len(draft_ids))
+
+    monkeypatch.setattr(engine_module, "common_prefix", believing)
+    assert _is_caught()
+
+
+def test_catches_guesses_that_want_too_many_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_drafts = Scheduler._with_drafts
+
+    def lavish(self: Scheduler, grants: list[Grant], room: int) -> list[Grant]:
+        return with_drafts(self, grants, 500)
+
+    monkeypatch.setattr(Scheduler, "_with_drafts", lavish)
+    assert _is_caught()
+
+
 def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeds are worth their time only if they preempt, move, hit the cache, jump, fail and cancel."""
+    """The seeds are worth their time only if they preempt, move, hit the cache, jump, guess, fail and cancel."""
     jumps: list[int] = []
     jump = StepEngine._jump
 
@@ -159,6 +183,7 @@ def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(StepEngine, "_jump", counting)
     preemptions = moves = cached = failures = cancels = 0
+    accepted = rejected = own = 0
     for seed in range(60):
         simulation = Simulation(seed)
         simulation.run()
@@ -167,5 +192,10 @@ def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
         cached += simulation.engine.totals.prompt_tokens_cached
         failures += len(simulation.failed)
         cancels += len(simulation.cancelled)
+        accepted += sum(heard.num_accepted for heard in simulation.heard.values())
+        rejected += sum(heard.num_rejected for heard in simulation.heard.values())
+        own += simulation.engine.totals.draft_tokens
+    own -= accepted + rejected  # and a little of what was cancelled or failed
     assert min(preemptions, moves, cached, failures, cancels) > 20
+    assert min(accepted, rejected, own) > 500
     assert sum(num > 1 for num in jumps) > 100 and sum(num > MAX_JUMP for num in jumps) > 20

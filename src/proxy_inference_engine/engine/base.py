@@ -1,9 +1,9 @@
 """What the rest of the program sees of an engine: submit a Request, iterate over what comes out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-from proxy_inference_engine.runners.base import ModelInfo, Tokenizer
+from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Output, Request
 
 
@@ -44,6 +44,8 @@ class Stats(NamedTuple):
     total_preemptions: int
     total_failures: int
     heartbeat_age_s: float  # since the engine thread last went round its loop
+    num_embedding: int = 0  # embedding requests that wait or are being computed
+    total_embedded_tokens: int = 0
 
 
 class Engine(Protocol):
@@ -62,6 +64,16 @@ class Engine(Protocol):
 
     def submit(self, request: Request) -> Stream:
         """Queue a request; call from the event loop. Raises QueueFull, ContextLengthExceeded or Unavailable."""
+        ...
+
+    @property
+    def embedding(self) -> EmbeddingInfo: ...
+
+    async def embed(self, texts: Sequence[Sequence[int]], tenant: str) -> list[Vector]:
+        """One vector a text, as the model made it; call from the event loop, and cancel the call to stop the work.
+
+        Raises QueueFull, Unavailable or EngineFailure.
+        """
         ...
 
     def stats(self) -> Stats: ...

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proxy_inference_engine.cache.prefix import PrefixCache
+from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.engine.pace import Pace
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
 from proxy_inference_engine.engine.sequence import Group, Sequence
+from proxy_inference_engine.engine.speculation import make_drafter
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError
 from proxy_inference_engine.runners.base import Logits, Row, Runner
 from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
@@ -48,10 +49,12 @@ class Totals:
     step_seconds: float = 0.0
     forward_seconds: float = 0.0
     failures: int = 0
+    draft_tokens: int = 0  # guessed ahead and computed
+    draft_tokens_accepted: int = 0
 
 
 class StepEngine:
-    """Continuous batching over one runner."""
+    """Continuous batching over one runner. `ngram_draft_tokens`: most tokens to guess ahead from a text's own past."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class StepEngine:
         *,
         max_cache_bytes: int,
         step_target_s: float = 0.2,
+        ngram_draft_tokens: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runner = runner
@@ -72,6 +76,7 @@ class StepEngine:
         self._arrivals = 0
         self._clock = clock
         self._end_ids = runner.tokenizer.end_ids
+        self._ngram_draft_tokens = ngram_draft_tokens
 
     @property
     def has_work(self) -> bool:
@@ -101,8 +106,10 @@ class StepEngine:
     def _make_sequence(self, request: Request, choice: int) -> Sequence:
         samplers = Samplers(request, choice, self.runner.tokenizer.num_tokens)
         matcher = None if request.constraint is None else request.constraint.start()
+        # A guess that was wrong has to be forgotten again, which only memory that can be cut does.
+        drafter = make_drafter(request, self._ngram_draft_tokens) if self.runner.can_splice else None
         self._arrivals += 1
-        sequence = Sequence(request, choice, samplers, self._arrivals, self._clock(), matcher)
+        sequence = Sequence(request, choice, samplers, self._arrivals, self._clock(), matcher, drafter)
         self._jump(sequence)
         return sequence
 
@@ -154,23 +161,22 @@ class StepEngine:
             self._observe(grants, seconds)
             return logits
         self.num_forward_failures += 1
-        for sequence, _ in grants:
-            self._fail(sequence.request.id, EngineFailure("the model failed to compute this request"))
+        for grant in grants:
+            self._fail(grant.sequence.request.id, EngineFailure("the model failed to compute this request"))
         return []
 
     def _observe(self, grants: list[Grant], seconds: float) -> None:
-        """Tell the pace what a pass cost; one with jumps in it says little of rows or of prompts."""
-        num_decoding = sum(sequence.num_pending == 1 for sequence, _ in grants)
+        """Tell the pace what a pass cost; one with jumps or guesses in it says little of rows or of prompts."""
+        num_decoding = sum(grant.sequence.num_pending == 1 for grant in grants)
         num_tokens = sum(grant.num_tokens for grant in grants)
-        if not any(sequence.is_decoding and sequence.num_pending > 1 for sequence, _ in grants):
+        if not any(_is_wide(grant) for grant in grants):
             self.pace.observe(num_decoding, num_tokens - num_decoding, seconds)
 
     def _take_back(self, grants: list[Grant]) -> bool:
         """Forget what a failed pass may have left in its slots; False where the model's memory can't."""
         try:
-            for sequence, _ in grants:
-                assert sequence.slot is not None
-                self.runner.truncate(sequence.slot, sequence.num_computed)
+            for grant in grants:
+                self._cut(grant.sequence)
         except Exception:
             _log.exception("a failed pass could not be taken back")
             return False
@@ -181,7 +187,7 @@ class StepEngine:
         if grant.sequence.is_over:  # a sibling failed in this very step
             return
         try:
-            self._advance(grant.sequence, grant.num_tokens, logits)
+            self._advance(grant, logits)
         except Exception as error:
             request_id = grant.sequence.request.id
             if isinstance(error, InvalidLogits):
@@ -193,22 +199,48 @@ class StepEngine:
                 _log.exception("request %s failed", request_id)
                 self._fail(request_id, EngineFailure("this request failed inside the engine"))
 
-    def _advance(self, sequence: Sequence, num_tokens: int, logits: Logits) -> None:
-        """Commit what was computed; when all of it was, choose the next token."""
-        first = sequence.num_computed
-        sequence.num_computed += num_tokens
+    def _advance(self, grant: Grant, logits: Logits) -> None:
+        """Commit what was computed; when all of it was, choose what comes next."""
+        sequence, first = grant.sequence, grant.sequence.num_computed
+        sequence.num_computed += grant.num_tokens
         if sequence.wants_prompt_logprobs:
             self._add_prompt_logprobs(sequence, first, logits)
         if sequence.num_pending:
             return
         if not sequence.is_prefilled:
             self._finish_prompt(sequence)
-        if not self._is_finished(sequence):
-            self._sample(sequence, logits[-1])
-            self._is_finished(sequence)
+        reason = self._end_reason(sequence) or self._extend(grant, logits)
+        if reason is not None:
+            self._finish(sequence, reason)
 
-    def _sample(self, sequence: Sequence, logits: Logits) -> None:
-        """Choose a token; what the grammar then forces is appended unseen by the model, and computed with it."""
+    def _extend(self, grant: Grant, logits: Logits) -> FinishReason | None:
+        """Choose a token, and one more after each guessed one that was chosen too; why the choice ends, if it does."""
+        sequence, _, draft_ids = grant
+        logits = logits[-1 - len(draft_ids) :]  # row i stands after i guessed tokens
+        num_right, reason = 0, None
+        while reason is None and not sequence.num_pending:
+            is_end = self._sample(sequence, logits[num_right])
+            num_known = common_prefix(sequence.ids[sequence.num_computed :], draft_ids[num_right:])
+            sequence.num_computed += num_known
+            num_right += num_known
+            reason = "stop" if is_end else self._end_reason(sequence)
+        if sequence.drafter is not None and len(draft_ids):
+            self._cut(sequence)
+            sequence.drafter.observe(len(draft_ids), num_right)
+            self.totals.draft_tokens += len(draft_ids)
+            self.totals.draft_tokens_accepted += num_right
+        return reason
+
+    def _cut(self, sequence: Sequence) -> None:
+        """Forget what the slot holds beyond the sequence's own tokens."""
+        assert sequence.slot is not None
+        self.runner.truncate(sequence.slot, sequence.num_computed)
+
+    def _sample(self, sequence: Sequence, logits: Logits) -> bool:
+        """Choose a token; what the grammar then forces is appended unseen by the model, and computed with it.
+
+        True when it is an end token.
+        """
         request = sequence.request
         token_id = self._choose(sequence, logits)
         logprob = None
@@ -217,20 +249,16 @@ class StepEngine:
         is_end = token_id in self._ends(request) or (sequence.matcher is not None and token_id in self._end_ids)
         self._append(sequence, token_id, is_end=is_end)
         self._emit(sequence, Token(token_id, logprob, is_visible=not is_end))
-        if is_end:
-            self._finish(sequence, "stop")
-        else:
+        if not is_end:
             for forced_id in self._jump(sequence):
                 self._emit(sequence, Token(forced_id))
+        return is_end
 
-    def _is_finished(self, sequence: Sequence) -> bool:
-        """Finish a choice whose grammar is complete, or whose limit is reached."""
-        if not sequence.is_over:
-            if sequence.matcher is not None and sequence.matcher.is_complete:
-                self._finish(sequence, "stop")
-            elif sequence.num_generated >= sequence.request.limits.max_tokens:
-                self._finish(sequence, "length")
-        return sequence.is_over
+    def _end_reason(self, sequence: Sequence) -> FinishReason | None:
+        """Why a choice ends here: its grammar is complete, or its limit is reached."""
+        if sequence.matcher is not None and sequence.matcher.is_complete:
+            return "stop"
+        return "length" if sequence.num_generated >= sequence.request.limits.max_tokens else None
 
     def _choose(self, sequence: Sequence, logits: Logits) -> int:
         request, matcher = sequence.request, sequence.matcher
@@ -299,7 +327,9 @@ class StepEngine:
             prompt_ms=(prefilled - started) * 1000,
             predicted_ms=(now - prefilled) * 1000,
         )
-        self._emit(sequence, Finished(reason, timings))
+        drafter = sequence.drafter if sequence.request.draft_ids else None
+        counts = (drafter.num_accepted, drafter.num_rejected) if drafter is not None else (0, 0)
+        self._emit(sequence, Finished(reason, timings, *counts))
         self._close(sequence)
 
     def _fail(self, request_id: str, error: PieError) -> None:
@@ -331,11 +361,18 @@ class StepEngine:
 
 
 def _row(grant: Grant) -> Row:
-    sequence, num_tokens = grant
+    sequence, num_tokens, draft_ids = grant
     assert sequence.slot is not None
     ids = sequence.ids[sequence.num_computed : sequence.num_computed + num_tokens]
+    if len(draft_ids):
+        return Row(sequence.slot, sequence.num_computed, np.concatenate([ids, draft_ids]), 1 + len(draft_ids))
     if sequence.wants_prompt_logprobs:
         num_logits = num_tokens
     else:
         num_logits = int(sequence.num_computed + num_tokens == sequence.num_tokens)
     return Row(sequence.slot, sequence.num_computed, ids, num_logits)
+
+
+def _is_wide(grant: Grant) -> bool:
+    """Whether a decoding row computes more than its one token."""
+    return len(grant.draft_ids) > 0 or (grant.sequence.is_decoding and grant.sequence.num_pending > 1)

@@ -5,6 +5,7 @@ Joining late, prefix hits, chunked prompts and recomputation after preemption ar
 """
 
 import logging
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
 from proxy_inference_engine.engine.pace import Pace
 from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.engine.speculation import NO_DRAFT
 from proxy_inference_engine.engine.waiting import WaitingLine
-from proxy_inference_engine.runners.base import Runner
+from proxy_inference_engine.runners.base import Runner, TokenIds
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +27,11 @@ _OLDEST_SHARE = 4  # the oldest prompt gets at least 1/4 of a step, so that shor
 
 
 class Grant(NamedTuple):
+    """So many of a sequence's own tokens; after the last of them, a guess of what may follow."""
+
     sequence: Sequence
     num_tokens: int
+    draft_ids: TokenIds = NO_DRAFT
 
 
 @dataclass(slots=True)
@@ -226,7 +231,10 @@ class Scheduler:
     # Grants
 
     def _decode_grants(self, num_echoed: int) -> list[Grant]:
-        """One token each, or a whole jump: tokens that a grammar forced are computed with the one before them."""
+        """One token each, or a whole jump: tokens that a grammar forced are computed with the one before them.
+
+        Guesses of what follows get what is left.
+        """
         decoding = [sequence for sequence in self.running if sequence.is_decoding]
         room = self._runner.max_batch_tokens - len(self.running) - num_echoed
         grants = []
@@ -234,7 +242,28 @@ class Scheduler:
             num_extra = min(sequence.num_pending - 1, max(0, room))
             room -= num_extra
             grants.append(Grant(sequence, 1 + num_extra))
-        return grants
+        # A guess wants logits for each of its tokens; half the room is left to prompts.
+        num_logits = self._runner.max_logits - len(self.running) - num_echoed
+        return self._with_drafts(grants, min(room // 2, num_logits))
+
+    def _with_drafts(self, grants: list[Grant], room: int) -> list[Grant]:
+        """Each row may use its share of the room, rounded up, and what those before it left."""
+        drafted = []
+        for index, grant in enumerate(grants):
+            draft_ids = self._draft(grant, math.ceil(room / (len(grants) - index)))
+            room -= len(draft_ids)
+            drafted.append(grant._replace(draft_ids=draft_ids))
+        return drafted
+
+    def _draft(self, grant: Grant, share: int) -> TokenIds:
+        sequence, num_tokens, _ = grant
+        if sequence.drafter is None or not sequence.is_prefilled or num_tokens < sequence.num_pending:
+            return NO_DRAFT
+        assert sequence.slot is not None
+        slot_room = self.slots.capacity(sequence.slot) - sequence.num_tokens
+        # One token is chosen anyway, after the last one that is right.
+        answer_room = sequence.request.limits.max_tokens - sequence.num_generated - 1
+        return sequence.drafter.propose(sequence.ids, min(share, slot_room, answer_room))
 
     def _prompt_grants(self, num_decoding: int, num_echoed: int) -> list[Grant]:
         """The shortest prompts first, for they answer soonest, after the oldest one's share."""
@@ -283,4 +312,4 @@ class Scheduler:
 
 
 def _count(grants: list[Grant]) -> int:
-    return sum(grant.num_tokens for grant in grants)
+    return sum(grant.num_tokens + len(grant.draft_ids) for grant in grants)

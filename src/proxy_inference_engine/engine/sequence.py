@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from proxy_inference_engine.engine.speculation import Drafter
 from proxy_inference_engine.runners.base import TokenIds
 from proxy_inference_engine.sampling.samplers import Samplers
 from proxy_inference_engine.types import Logprob, Matcher, Request
@@ -25,6 +26,7 @@ class Sequence:
     arrival: int  # order among all sequences; a smaller one is older
     arrived_at: float
     matcher: Matcher | None = None
+    drafter: Drafter | None = None  # None: nothing is guessed ahead
     num_computed: int = 0
     slot: int | None = None
     num_cached_tokens: int | None = None  # restored at first admission, for usage

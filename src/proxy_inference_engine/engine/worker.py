@@ -8,15 +8,24 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.base import Item, Stats
+from proxy_inference_engine.engine.embedding import EmbeddingJob, EmbeddingQueue
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
-from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError, QueueFull, Unavailable
-from proxy_inference_engine.runners.base import Lane, ModelInfo, Tokenizer
+from proxy_inference_engine.errors import (
+    ContextLengthExceeded,
+    EngineFailure,
+    InvalidRequest,
+    PieError,
+    Unavailable,
+)
+from proxy_inference_engine.runners.base import EmbeddingInfo, Lane, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Failed, Finished, Request
 
 _log = logging.getLogger(__name__)
@@ -24,15 +33,6 @@ _log = logging.getLogger(__name__)
 _IDLE_SECONDS = 0.5  # an idle thread shows that it lives this often
 _STUCK_SECONDS = 10.0
 _MAX_FORWARD_FAILURES = 3  # in a row, then the engine is no longer ready
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """How much may wait before a request is refused."""
-
-    max_waiting: int = 256
-    max_waiting_per_tenant: int = 64
-    max_waiting_tokens: int = 2_000_000
 
 
 class _Submit(NamedTuple):
@@ -44,11 +44,20 @@ class _Cancel(NamedTuple):
     choice: int | None
 
 
+class _Embed(NamedTuple):
+    job: EmbeddingJob
+    outcome: "asyncio.Future[list[Vector]]"
+
+
+class _CancelEmbed(NamedTuple):
+    job: EmbeddingJob
+
+
 class _Stop(NamedTuple):
     error: PieError
 
 
-_Message = _Submit | _Cancel | _Stop
+_Message = _Submit | _Cancel | _Embed | _CancelEmbed | _Stop
 
 
 class WorkerStream:
@@ -109,6 +118,9 @@ class Worker:
         self._num_waiting = 0  # as of the last step
         self._is_draining = False
         self._unanswered: dict[str, Request] = {}  # submitted, nothing came yet; event loop only
+        self._embeddings = EmbeddingQueue(engine.runner.embedder, step_target_s=engine.pace.target_s)
+        self._outcomes: dict[EmbeddingJob, asyncio.Future[list[Vector]]] = {}  # engine thread only
+        self._awaited: set[EmbeddingJob] = set()  # event loop only
 
     # Any thread
 
@@ -123,6 +135,10 @@ class Worker:
     @property
     def context_tokens(self) -> int:
         return self._engine.context_tokens
+
+    @property
+    def embedding(self) -> EmbeddingInfo:
+        return self._engine.runner.embedder.info
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -162,33 +178,40 @@ class Worker:
         self._inbox.put(message)
 
     def submit(self, request: Request) -> WorkerStream:
-        if self._is_draining:
-            raise Unavailable("the server is shutting down", code="shutting_down")
-        if not self._thread.is_alive():
-            raise Unavailable("the engine has stopped")
+        self._check_alive()
+        if not self.info.can_generate:
+            raise InvalidRequest("This model does not generate text: it makes embeddings or ranks.", param="model")
         num_needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
         if num_needed > self.context_tokens + 1:
             raise ContextLengthExceeded(
                 f"the request needs {num_needed} tokens; a sequence can have {self.context_tokens} here"
             )
-        self._refuse_overload(request)
+        self._admission.check_request(request, self._unanswered.values(), self._engine.scheduler.slots.num_slots)
         stream = WorkerStream(self, request)
         self._unanswered[request.id] = request
         self.send(_Submit(stream))
         return stream
 
-    def _refuse_overload(self, request: Request) -> None:
-        limits, num_slots = self._admission, self._engine.scheduler.slots.num_slots
-        waiting = self._unanswered.values()
-        num_waiting = sum(other.num_choices for other in waiting)
-        if num_waiting >= limits.max_waiting + num_slots:
-            raise QueueFull(f"{num_waiting} answers are waited for already; try again soon", retry_after_s=2)
-        num_own = sum(other.num_choices for other in waiting if other.tenant == request.tenant)
-        if num_own >= limits.max_waiting_per_tenant + num_slots:
-            raise QueueFull(f"this key waits for {num_own} answers already; try again soon", retry_after_s=2)
-        num_tokens = sum(len(other.prompt_ids) for other in waiting) + len(request.prompt_ids)
-        if waiting and num_tokens > limits.max_waiting_tokens:
-            raise QueueFull("too many prompt tokens are waiting already; try again soon", retry_after_s=5)
+    async def embed(self, texts: Sequence[Sequence[int]], tenant: str) -> list[Vector]:
+        """One vector a text, as the model made it. Cancelling the call cancels the work."""
+        self._check_alive()
+        job = EmbeddingJob(tenant, tuple(np.array(ids, np.int32) for ids in texts))
+        self._admission.check_job(job, self._awaited)
+        outcome: asyncio.Future[list[Vector]] = asyncio.get_running_loop().create_future()
+        self._awaited.add(job)
+        self.send(_Embed(job, outcome))
+        try:
+            return await outcome
+        finally:
+            self._awaited.discard(job)
+            if outcome.cancelled():
+                self.send(_CancelEmbed(job))
+
+    def _check_alive(self) -> None:
+        if self._is_draining:
+            raise Unavailable("the server is shutting down", code="shutting_down")
+        if not self._thread.is_alive():
+            raise Unavailable("the engine has stopped")
 
     def stats(self) -> Stats:
         """Read without a lock: single numbers of another thread, good enough for a gauge."""
@@ -209,6 +232,8 @@ class Worker:
             total_preemptions=scheduler.counters.num_preemptions,
             total_failures=totals.failures,
             heartbeat_age_s=time.monotonic() - self._heartbeat,
+            num_embedding=len(self._outcomes),
+            total_embedded_tokens=self._embeddings.num_tokens,
         )
 
     # Engine thread
@@ -228,11 +253,17 @@ class Worker:
             self._engine.fail_all(error)
         except Exception:
             _log.exception("the engine could not be cleared")
+        outcomes = list(self._outcomes.values())
         with suppress(queue.Empty):
             while True:
                 message = self._inbox.get_nowait()
                 if isinstance(message, _Submit):
                     self._streams[message.stream.request.id] = message.stream
+                elif isinstance(message, _Embed):
+                    outcomes.append(message.outcome)
+        self._outcomes = {}
+        for outcome in outcomes:
+            _settle(outcome, error)
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             self._call(stream.loop, [(stream, [Item(0, Failed(error))])])
@@ -242,16 +273,20 @@ class Worker:
         stop = self._take_in()
         if stop is not None:
             self._hand_out(self._engine.fail_all(stop.error))
+            self._settle_all(self._embeddings.fail_all(stop.error))
             return False
         if self._engine.has_work:
             self._hand_out(self._engine.step())
+        if self._embeddings.has_work:
+            self._settle_all(self._embeddings.step(is_busy=bool(self._engine.scheduler.running)))
         self._num_waiting = len(self._engine.scheduler.waiting)
         return True
 
     def _take_in(self) -> _Stop | None:
         """Every message that is there; wait for one only when there is nothing to do."""
         try:
-            message = self._inbox.get(block=not self._engine.has_work, timeout=_IDLE_SECONDS)
+            has_work = self._engine.has_work or self._embeddings.has_work
+            message = self._inbox.get(block=not has_work, timeout=_IDLE_SECONDS)
             while True:
                 if isinstance(message, _Stop):
                     return message
@@ -260,7 +295,15 @@ class Worker:
         except queue.Empty:
             return None
 
-    def _handle(self, message: _Submit | _Cancel) -> None:
+    def _handle(self, message: _Submit | _Cancel | _Embed | _CancelEmbed) -> None:
+        if isinstance(message, _Embed):
+            self._outcomes[message.job] = message.outcome
+            self._embeddings.add(message.job)
+            return
+        if isinstance(message, _CancelEmbed):
+            self._embeddings.cancel(message.job)
+            self._outcomes.pop(message.job, None)
+            return
         if isinstance(message, _Cancel):
             self._engine.cancel(message.request_id, message.choice)
             if message.request_id not in self._engine:
@@ -300,6 +343,12 @@ class Worker:
                 self._streams.pop(stream.request.id, None)
                 self._unanswered.pop(stream.request.id, None)
 
+    def _settle_all(self, jobs: Collection[EmbeddingJob]) -> None:
+        for job in jobs:
+            outcome = self._outcomes.pop(job, None)
+            if outcome is not None:
+                _settle(outcome, job.vectors if job.error is None else job.error)
+
     # Event loop
 
     def _deliver(self, news: list[tuple[WorkerStream, list[Item]]]) -> None:
@@ -310,3 +359,18 @@ class Worker:
     def forget(self, request_id: str) -> None:
         """The event loop cancelled a request: it waits for nothing any more."""
         self._unanswered.pop(request_id, None)
+
+
+def _settle(outcome: "asyncio.Future[list[Vector]]", result: list[Vector] | PieError) -> None:
+    """Hand a result into the event loop that waits for it, if it still does."""
+
+    def finish() -> None:
+        if outcome.done():
+            return
+        if isinstance(result, PieError):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+    with suppress(RuntimeError):  # that loop is closed
+        outcome.get_loop().call_soon_threadsafe(finish)

@@ -85,6 +85,7 @@ class Ended:
     num_reasoning_tokens: int = 0
     num_accepted: int = 0  # tokens of the client's guess that were right, and that were not
     num_rejected: int = 0
+    mean_logprob: float | None = None  # over all generated tokens, seen or not; None: no log-probabilities
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from proxy_inference_engine.output.ledger import Part
 from proxy_inference_engine.output.logprobs import LogprobQueue, spell
 from proxy_inference_engine.output.stop import Filtered, StopFilter
 from proxy_inference_engine.runners.base import Tokenizer
-from proxy_inference_engine.types import Failed, Finished, FinishReason, Output, Prefilled, Timings, Token
+from proxy_inference_engine.types import Failed, Finished, Output, Prefilled, Timings, Token
 
 
 class Pipeline:
@@ -49,6 +49,8 @@ class Pipeline:
         self._clock = clock
         self._made_at = self._read_at = clock()
         self._num_tokens = 0
+        self._sum_logprobs = 0.0
+        self._num_logprobs = 0
         self._num_sent_chars = 0
         self._candidate: str | None = None
         self._candidate_tokens = 0  # tokens up to the one that completed the candidate
@@ -68,8 +70,8 @@ class Pipeline:
                 return self._take_token(output)
             case Prefilled():
                 return [self._take_prompt(output)]
-            case Finished(reason, timings):
-                return self._finish(reason, timings)
+            case Finished():
+                return self._finish(output)
             case Failed(error):
                 self._is_over = True
                 return [Broken(error)]
@@ -86,6 +88,9 @@ class Pipeline:
 
     def _take_token(self, token: Token) -> list[Event]:
         self._num_tokens += 1
+        if token.logprob is not None:
+            self._sum_logprobs += token.logprob.logprob
+            self._num_logprobs += 1
         if not token.is_visible:
             return []
         if self._labelling is not None:
@@ -100,7 +105,7 @@ class Pipeline:
             return []
         text, stop_str = self._filter(text, self._num_tokens)
         if stop_str is not None:
-            return self._end(text, stop_str, "stop", self._measure())
+            return self._end(text, stop_str, self._finished_here())
         return self._send(text)
 
     def _take_labelled(self, token: Token, labelling: Labelling) -> list[Event]:
@@ -131,7 +136,7 @@ class Pipeline:
             text, stop_str = self._filter(text, num_tokens)
             shown += text
             if stop_str is not None:
-                return self._end(shown, stop_str, "stop", self._measure())
+                return self._end(shown, stop_str, self._finished_here())
         return self._send(shown)
 
     def _interrupt(self, labelling: Labelling) -> list[Event]:
@@ -139,7 +144,7 @@ class Pipeline:
         self._has_open_text = False
         text, stop_str = self._flush()
         if stop_str is not None:
-            return self._end(text, stop_str, "stop", self._measure())
+            return self._end(text, stop_str, self._finished_here())
         if labelling.ledger is not None:
             labelling.ledger.interrupt()
         self._num_sent_chars += len(text)
@@ -171,21 +176,21 @@ class Pipeline:
             return [TextDelta(text)]
         return [TextDelta(text, self._logprobs.take(self._num_sent_chars))]
 
-    def _finish(self, reason: FinishReason, timings: Timings) -> list[Event]:
+    def _finish(self, finished: Finished) -> list[Event]:
         events: list[Event] = []
         text, stop_str = "", None
         if self._labelling is None:
             text, stop_str = self._filter(self._detokenizer.finish(), self._num_tokens)
         else:
-            events = self._show(self._labelling.finish(is_cut=reason == "length"), self._labelling)
+            events = self._show(self._labelling.finish(is_cut=finished.reason == "length"), self._labelling)
             if self._is_over:
                 return events
         if stop_str is None:
             rest, stop_str = self._flush()
             text += rest
-        return events + self._end(text, stop_str, reason if stop_str is None else "stop", timings)
+        return events + self._end(text, stop_str, finished)
 
-    def _end(self, text: str, stop_str: str | None, reason: FinishReason, timings: Timings) -> list[Event]:
+    def _end(self, text: str, stop_str: str | None, finished: Finished) -> list[Event]:
         self._is_over = True
         self._num_sent_chars += len(text)
         num_reasoning_tokens = 0
@@ -197,10 +202,21 @@ class Pipeline:
         if self._logprobs is not None:
             logprobs = self._logprobs.finish(None if stop_str is None else self._num_sent_chars)
         num_tokens = self._num_tokens if stop_str is None else self._candidate_tokens
-        ended = Ended(reason, stop_str, num_tokens, timings, num_reasoning_tokens)
+        mean_logprob = self._sum_logprobs / self._num_logprobs if self._num_logprobs else None
+        ended = Ended(
+            reason=finished.reason if stop_str is None else "stop",
+            stop_str=stop_str,
+            num_tokens=num_tokens,
+            timings=finished.timings,
+            num_reasoning_tokens=num_reasoning_tokens,
+            num_accepted=finished.num_accepted,
+            num_rejected=finished.num_rejected,
+            mean_logprob=mean_logprob,
+        )
         return [TextDelta(text, logprobs), ended] if text or logprobs else [ended]
 
-    def _measure(self) -> Timings:
-        """Times as seen from here, for a choice that ends before the engine says so."""
+    def _finished_here(self) -> Finished:
+        """With times as seen from here, for a choice that ends before the engine says so."""
         now = self._clock()
-        return Timings(0.0, (self._read_at - self._made_at) * 1000, (now - self._read_at) * 1000)
+        timings = Timings(0.0, (self._read_at - self._made_at) * 1000, (now - self._read_at) * 1000)
+        return Finished("stop", timings)

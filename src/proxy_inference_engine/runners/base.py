@@ -6,13 +6,16 @@ A runner knows slots and token ids, never requests. Slots are numbered lane by l
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int32]
 Logits = NDArray[np.float32]
+Vector = NDArray[np.float32]  # (dimensions,)
+Vectors = NDArray[np.float32]  # (texts, dimensions)
+Pooling = Literal["mean", "cls", "last", "rank"]
 
 
 class Lane(NamedTuple):
@@ -97,6 +100,47 @@ class ModelInfo(NamedTuple):
     num_parameters: int
     weight_bytes: int
     kv_bytes_per_token: int
+    can_generate: bool = True  # False: an encoder, which only embeds or ranks
+
+
+class EmbeddingInfo(NamedTuple):
+    """How a model makes one vector of a text. `prefix`, `middle` and `suffix` are the tokens it wants around texts."""
+
+    pooling: Pooling  # "rank": the one number of a text is how well a document fits a query, from 0 to 1
+    num_dimensions: int
+    max_tokens: int  # of one text
+    prefix: tuple[int, ...] = ()
+    middle: tuple[int, ...] = ()  # between a query and a document
+    suffix: tuple[int, ...] = ()
+    pair_template: str | None = None  # with {query} and {document}, for a model that was trained on one
+
+
+class Embedder(Protocol):
+    """Computes a batch of texts to one vector each, in pieces. Everything but `info` belongs to the engine thread."""
+
+    @property
+    def info(self) -> EmbeddingInfo: ...
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Most tokens of a batch; a text that is longer is a batch of its own."""
+        ...
+
+    @property
+    def max_texts(self) -> int:
+        """Most texts of a batch."""
+        ...
+
+    def begin(self, texts: Sequence[TokenIds]) -> None:
+        """Take a batch, in place of the one before, whether that was finished or not. Raises MemoryError."""
+        ...
+
+    def advance(self, max_tokens: int) -> Vectors | None:
+        """Compute about so many tokens more; the vectors, not normalised, once the batch is done.
+
+        A model that has to see a text as a whole computes the batch at once. When it raises, the batch is lost.
+        """
+        ...
 
 
 class Runner(Protocol):
@@ -107,6 +151,9 @@ class Runner(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def embedder(self) -> Embedder: ...
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

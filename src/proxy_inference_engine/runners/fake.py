@@ -12,11 +12,23 @@ from functools import cache
 
 import numpy as np
 
-from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Segment
+from proxy_inference_engine.runners.base import (
+    EmbeddingInfo,
+    Lane,
+    Logits,
+    ModelInfo,
+    Pooling,
+    Row,
+    Segment,
+    TokenIds,
+    Vector,
+    Vectors,
+)
 
 _NUM_ROWS = 4096  # distinct logit rows
 _MASK = (1 << 64) - 1
 _BYTES_PER_TOKEN = 64
+_NUM_DIMENSIONS = 32
 
 BOS, TURN_START, TURN_END, TEXT_END = 256, 257, 258, 259
 _SPECIALS = {"<|bos|>": BOS, "<|im_start|>": TURN_START, "<|im_end|>": TURN_END, "<|endoftext|>": TEXT_END}
@@ -96,8 +108,46 @@ class _Slot:
         del self.ids[num_tokens:], self.hashes[num_tokens:]
 
 
+class FakeEmbedder:
+    """A text's vector is drawn from the hash of its tokens; a rank is a number drawn so. Made by `FakeRunner`."""
+
+    max_batch_tokens = 256
+    max_texts = 8
+
+    def __init__(self, info: EmbeddingInfo, on_piece: Callable[[int], None], poison_id: int | None) -> None:
+        self.info = info
+        self.num_batches = 0
+        self._on_piece = on_piece
+        self._poison_id = poison_id
+        self._texts: list[list[int]] = []
+        self._num_left = 0
+
+    def begin(self, texts: Sequence[TokenIds]) -> None:
+        self._texts = [ids.tolist() for ids in texts]
+        self._num_left = sum(map(len, self._texts))
+        assert 0 < len(texts) <= self.max_texts and all(self._texts), "a batch of no texts, or of too many"
+        assert max(map(len, self._texts)) <= self.info.max_tokens, "a text that is too long"
+        assert len(texts) == 1 or self._num_left <= self.max_batch_tokens, "a batch that is too large"
+        self.num_batches += 1
+
+    def advance(self, max_tokens: int) -> Vectors | None:
+        assert self._num_left > 0 and max_tokens > 0
+        num_tokens = min(max_tokens, self._num_left)
+        self._num_left -= num_tokens
+        self._on_piece(num_tokens)
+        return np.stack([self._vector(ids) for ids in self._texts]) if self._num_left == 0 else None
+
+    def _vector(self, ids: list[int]) -> Vector:
+        if self._poison_id in ids:
+            return np.full(self.info.num_dimensions, np.nan, np.float32)
+        draw = np.random.default_rng(FakeSegment.of(ids).hashes[-1])
+        if self.info.pooling == "rank":
+            return draw.random(1, np.float32)
+        return draw.normal(0.0, 3.0, self.info.num_dimensions).astype(np.float32)
+
+
 class FakeRunner:
-    """`on_forward` and `on_copy` may raise, to inject faults; `poison_id` in a sequence makes its logits NaN."""
+    """`on_forward`, `on_embed` and `on_copy` may raise, to inject faults; `poison_id` makes a sequence's logits NaN."""
 
     def __init__(
         self,
@@ -113,6 +163,9 @@ class FakeRunner:
         has_bos: bool = False,
         chat_template: str = _TEMPLATE,
         defined_tokens: Sequence[str] = (),
+        pooling: Pooling = "mean",
+        on_embed: Callable[[int], None] | None = None,
+        can_generate: bool = True,
     ) -> None:
         self.tokenizer = ByteTokenizer(has_bos=has_bos, defined=defined_tokens)
         self._chat_template = chat_template
@@ -129,6 +182,24 @@ class FakeRunner:
         self._on_forward = on_forward
         self._on_copy = on_copy
         self._poison_id = poison_id
+        self._on_embed = on_embed
+        self._can_generate = can_generate
+        self.embedder = FakeEmbedder(self._embedding(pooling), self._embed_piece, poison_id)
+
+    def _embedding(self, pooling: Pooling) -> EmbeddingInfo:
+        return EmbeddingInfo(
+            pooling=pooling,
+            num_dimensions=1 if pooling == "rank" else _NUM_DIMENSIONS,
+            max_tokens=max(lane.slot_tokens for lane in self.lanes),
+            prefix=() if self.tokenizer.bos_id is None else (BOS,),
+            middle=(TEXT_END,),
+        )
+
+    def _embed_piece(self, num_tokens: int) -> None:
+        if self._step_seconds is not None:
+            self._sleep(self._step_seconds(num_tokens))
+        if self._on_embed is not None:
+            self._on_embed(num_tokens)
 
     @property
     def info(self) -> ModelInfo:
@@ -142,6 +213,7 @@ class FakeRunner:
             num_parameters=0,
             weight_bytes=self._table.nbytes,
             kv_bytes_per_token=_BYTES_PER_TOKEN,
+            can_generate=self._can_generate,
         )
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:

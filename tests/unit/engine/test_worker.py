@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from proxy_inference_engine.engine import worker as worker_module
+from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.base import Engine, Item
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Admission, Worker
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, QueueFull, Unavailable
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner

@@ -36,7 +36,7 @@ class LaneContext:
         if not self._context:
             raise MemoryError(f"llama.cpp could not make a context of {lane.num_slots} × {lane.slot_tokens} tokens")
         self._memory = llama_cpp.llama_get_memory(self._context)
-        self._batch = _Batch(MAX_BATCH + lane.num_slots)
+        self._batch = Batch(MAX_BATCH + lane.num_slots)
 
     def decode(self, rows: Sequence[Row], first_slot: int) -> list[Logits]:
         """Compute the rows, whose slots start at `first_slot` in this lane."""
@@ -77,7 +77,7 @@ class LaneContext:
             self._context = None
 
 
-class _Batch:
+class Batch:
     """A llama_batch over numpy arrays: filled by slices, not token by token."""
 
     def __init__(self, capacity: int) -> None:

@@ -9,6 +9,8 @@ import llama_cpp
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp import library
 
+_ENCODERS = frozenset({"gemma-embedding", "t5encoder"})  # besides those with BERT in their name
+
 
 class Model:
     """Owns a llama_model."""
@@ -67,6 +69,13 @@ class Model:
             or llama_cpp.llama_model_is_recurrent(self.handle)
             or llama_cpp.llama_model_is_hybrid(self.handle)
         )
+
+    @property
+    def can_generate(self) -> bool:
+        """Whether each token sees only those before it, with a memory of them: all but encoders."""
+        name = self.architecture
+        is_encoder = "bert" in name or name in _ENCODERS
+        return not is_encoder and self.metadata(f"{name}.attention.causal") != "false"
 
     @property
     def chat_template(self) -> str | None:

@@ -11,6 +11,7 @@ from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Se
 from proxy_inference_engine.runners.llama_cpp import library
 from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
 from proxy_inference_engine.runners.llama_cpp.blob import Layout
+from proxy_inference_engine.runners.llama_cpp.embedding import LlamaEmbedder
 from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, LaneContext, LaneSettings
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment
@@ -48,7 +49,9 @@ class LlamaRunner:
         self._arena.warm()
         self._staging: Bytes = np.empty(0, np.uint8)
         self._held = [0] * len(self._lane_of)  # tokens in each slot
-        self._layout = self._probe() if model.has_plain_attention else None
+        longest = max(lane.slot_tokens for lane in settings.lanes)
+        self.embedder = LlamaEmbedder(model, self.tokenizer, threads=settings.threads, max_tokens=longest)
+        self._layout = self._probe() if model.can_generate and model.has_plain_attention else None
         self.can_splice = self._layout is not None
         self.info = self._describe()
 
@@ -118,6 +121,7 @@ class LlamaRunner:
             if context is not None:
                 context.close()
         self._contexts = [None] * len(self.lanes)
+        self.embedder.close()
         self._model.close()
 
     def _context(self, lane: int) -> LaneContext:
@@ -186,4 +190,5 @@ class LlamaRunner:
             num_parameters=model.num_parameters,
             weight_bytes=model.num_bytes,
             kv_bytes_per_token=token_bytes,
+            can_generate=model.can_generate,
         )

@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from typing import NamedTuple
 
 import llama_cpp
 
@@ -10,6 +11,14 @@ from proxy_inference_engine.runners.llama_cpp.model import Model
 _CONTROL = 1 << 3
 _USER_DEFINED = 1 << 4
 _UNKNOWN = 1 << 0
+
+
+class Frame(NamedTuple):
+    """The tokens that a model wants before a text, between two texts of a pair, and at the end."""
+
+    prefix: tuple[int, ...]
+    middle: tuple[int, ...]
+    suffix: tuple[int, ...]
 
 
 class Vocabulary:
@@ -42,12 +51,23 @@ class Vocabulary:
             start = match.start() + 1
         return ids + self._encode(text[start:])
 
-    def _encode(self, text: str) -> list[int]:
+    def frame(self) -> Frame:
+        """Read off what llama.cpp puts around a word."""
+        plain, framed = self._encode("a"), self._encode("a", is_framed=True)
+        start = next((at for at in range(len(framed)) if framed[at : at + len(plain)] == plain), 0)
+        prefix, suffix = tuple(framed[:start]), tuple(framed[start + len(plain) :])
+        # Where a text ends with a separator already, one stands between the two of a pair; else one may be added.
+        separator = int(llama_cpp.llama_vocab_sep(self._vocab))
+        has_more = llama_cpp.llama_vocab_get_add_sep(self._vocab) and separator >= 0
+        has_more = has_more and (llama_cpp.llama_vocab_get_add_eos(self._vocab) or not suffix)
+        return Frame(prefix, (*suffix, separator) if has_more else suffix, suffix)
+
+    def _encode(self, text: str, *, is_framed: bool = False) -> list[int]:
         data = text.encode()
         size = len(data) + 8
         while True:
             buffer = (llama_cpp.llama_token * size)()
-            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, size, False, False)
+            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, size, is_framed, False)
             if count >= 0:
                 return buffer[:count]
             size = -count
