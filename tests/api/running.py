@@ -11,14 +11,16 @@ import httpx
 from openai import OpenAI
 
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Admission, Worker
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.runners.base import Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.app import create_app
 from proxy_inference_engine.server.run import DrainingServer
 from proxy_inference_engine.server.sse import Patience
+from proxy_inference_engine.store import Store
 
 MODEL = "fake"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -64,6 +66,7 @@ def running(
     admission: Admission | None = None,
     patience: Patience | None = None,
     max_cache_bytes: int = 1 << 20,
+    store: Store | None = None,
 ) -> Iterator[Running]:
     runner = runner or FakeRunner()
     config = config or Config(drain_seconds=0.2)
@@ -71,7 +74,7 @@ def running(
     worker.start()
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        server = DrainingServer(create_app(worker, config, patience=patience), config.drain_seconds)
+        server = DrainingServer(create_app(worker, config, patience=patience, store=store), config.drain_seconds)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.engine.worker import Admission
+from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.sse import Patience

@@ -4,11 +4,15 @@ import contextlib
 import errno
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from proxy_inference_engine.cli.banner import Banner, url
 from proxy_inference_engine.config import Config, require_keys
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.resolve import resolve
+
+if TYPE_CHECKING:  # `pie --help` does not wait for numpy
+    from proxy_inference_engine.engine.worker import Worker
 
 _BACKLOG = 2048
 
@@ -20,26 +24,30 @@ def serve(config: Config) -> int:
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
         from proxy_inference_engine.models.load import load_engine
+        from proxy_inference_engine.server.run import open_store
         from proxy_inference_engine.server.run import serve as serve_http
 
-        worker = load_engine(config, _report)
-        try:
-            stats = worker.stats()
-            banner = Banner(
-                model=name,
-                description=worker.info.description,
-                context_tokens=worker.context_tokens,
-                lanes=worker.lanes,
-                kv_bytes_per_token=worker.info.kv_bytes_per_token,
-                cache_bytes=stats.max_cached_bytes,
-                url=url(config.host, sock.getsockname()[1]),
-                has_keys=bool(config.api_keys),
-            )
-            with contextlib.suppress(OSError, ValueError):  # a closed stdout is no reason not to serve
-                print(banner.render(), flush=True)
-            return serve_http(worker, config, sock, model_id=name)
-        finally:
-            worker.stop()
+        with contextlib.closing(open_store(config)) as store:
+            worker = load_engine(config, _report)
+            try:
+                with contextlib.suppress(OSError, ValueError):  # a closed stdout is no reason not to serve
+                    print(_banner(name, worker, config, sock).render(), flush=True)
+                return serve_http(worker, config, sock, model_id=name, store=store)
+            finally:
+                worker.stop()
+
+
+def _banner(name: str, worker: "Worker", config: Config, sock: socket.socket) -> Banner:
+    return Banner(
+        model=name,
+        description=worker.info.description,
+        context_tokens=worker.context_tokens,
+        lanes=worker.lanes,
+        kv_bytes_per_token=worker.info.kv_bytes_per_token,
+        cache_bytes=worker.stats().max_cached_bytes,
+        url=url(config.host, sock.getsockname()[1]),
+        has_keys=bool(config.api_keys),
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -8,6 +8,9 @@ from pydantic.fields import FieldInfo
 from proxy_inference_engine.config.fields import Config, Group, place
 from proxy_inference_engine.config.sources import PREFIX
 
+# As they are for most: where they really are depends on who asks.
+_FOLDERS = {"cache_dir": "~/.cache/proxy-inference-engine", "data_dir": "~/.local/share/proxy-inference-engine"}
+
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
@@ -44,7 +47,7 @@ def _describe(name: str, field: FieldInfo) -> SettingInfo:
         flag=f"--{name.replace('_', '-')}" if where.is_flag else None,
         variable=PREFIX + name.upper(),
         metavar="|".join(_words(field)) or where.metavar,
-        default=_default(field),
+        default=_default(name, field),
         description=field.description or "",
         is_switch=field.annotation is bool,
     )
@@ -56,9 +59,9 @@ def _words(field: FieldInfo) -> list[str]:
     return [word for word in found if isinstance(word, str)]
 
 
-def _default(field: FieldInfo) -> str | None:
+def _default(name: str, field: FieldInfo) -> str | None:
     if field.default_factory is not None:
-        return "~/.cache/proxy-inference-engine"
+        return _FOLDERS[name]
     match field.default:
         case None | ():
             return None

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
+from proxy_inference_engine.config.aliases import parse_aliases
 from proxy_inference_engine.config.keys import ApiKey, join_keys, parse_key
 from proxy_inference_engine.config.sizes import parse_size
 from proxy_inference_engine.config.states import StateSampling, parse_states
@@ -52,12 +53,23 @@ def _path(value: object) -> object:
 
 
 def _default_cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = _user_folder("XDG_CACHE_HOME", ".cache")
+    if folder is None:
+        raise StartupError("this user has no home folder: set --cache-dir")
+    return folder
+
+
+def _default_data_dir() -> Path | None:
+    return _user_folder("XDG_DATA_HOME", ".local/share")
+
+
+def _user_folder(variable: str, in_home: str) -> Path | None:
+    base = os.environ.get(variable, "")
     try:
         # XDG says to ignore a relative path: https://specifications.freedesktop.org/basedir/latest/
-        folder = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+        folder = Path(base) if os.path.isabs(base) else Path.home() / in_home
     except RuntimeError:
-        raise StartupError("this user has no home folder: set --cache-dir") from None
+        return None
     return folder / "proxy-inference-engine"
 
 
@@ -118,6 +130,13 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         default="auto",
         description="Whether weights may be converted, once, to a layout that is faster on this processor.",
     )
+    aliases: Annotated[dict[str, str] | None, BeforeValidator(parse_aliases), Place("model", "JSON", is_flag=False)] = (
+        Field(
+            default=None,
+            description="Other names for the model: a table from names, or patterns such as `gpt-*`, to its id or to "
+            "`default`; or JSON in the environment.",
+        )
+    )
     gpu_layers: Annotated[int, Number, Place("model")] = Field(
         default=-1, ge=-1, le=100_000, description="Layers on the GPU, where llama.cpp was built with one; -1: all."
     )
@@ -170,6 +189,18 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
     cache_dir: Annotated[UserPath, Place("program", "FOLDER")] = Field(
         default_factory=_default_cache_dir, description="Folder for converted weights."
+    )
+    data_dir: Annotated[UserPath | None, Place("program", "FOLDER", is_flag=False)] = Field(
+        default_factory=_default_data_dir, description="Folder for stored responses, conversations and completions."
+    )
+    store_ttl_days: Annotated[float, Number, Place("program", is_flag=False)] = Field(
+        default=30.0, gt=0, le=36_500, description="What is stored is removed this long after it was last written."
+    )
+    store_max_rows: Annotated[int, Number, Place("program", is_flag=False)] = Field(
+        default=10_000,
+        ge=1,
+        le=1 << 40,
+        description="Objects and conversation items that one key may keep; one more is answered with 429.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Place("program")] = Field(
         default="info", description="Least severity that is logged."

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
+from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Admission, Worker
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model

@@ -13,31 +13,70 @@ from proxy_inference_engine.formats import by_name, detect
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.server.access import Access
+from proxy_inference_engine.server.aliases import Aliases
 from proxy_inference_engine.server.auth import Auth, Keyring
 from proxy_inference_engine.server.breakers import Breakers
+from proxy_inference_engine.server.convert.anthropic_errors import COUNT_TOKENS, MESSAGES, MessageErrors
 from proxy_inference_engine.server.failures import Failures, raise_http
 from proxy_inference_engine.server.guard import Guard
 from proxy_inference_engine.server.metrics import Metrics
+from proxy_inference_engine.server.routes.anthropic import count_tokens, create_message
 from proxy_inference_engine.server.routes.chat import create_chat_completion
+from proxy_inference_engine.server.routes.compaction import compact
 from proxy_inference_engine.server.routes.completions import create_completion
+from proxy_inference_engine.server.routes.conversations import (
+    create_conversation,
+    create_items,
+    delete_conversation,
+    delete_item,
+    get_conversation,
+    get_item,
+    list_items,
+    update_conversation,
+)
+from proxy_inference_engine.server.routes.embeddings import create_embeddings, rerank
 from proxy_inference_engine.server.routes.health import health, metrics, ready
 from proxy_inference_engine.server.routes.models import get_model, list_models
+from proxy_inference_engine.server.routes.responses import count_input_tokens, create_response
+from proxy_inference_engine.server.routes.stored_chats import (
+    delete_chat,
+    get_chat,
+    list_chat_messages,
+    list_chats,
+    update_chat,
+)
+from proxy_inference_engine.server.routes.stored_responses import (
+    cancel_response,
+    delete_response,
+    get_response,
+    list_input_items,
+)
 from proxy_inference_engine.server.routes.tokens import apply_template, detokenize, tokenize
-from proxy_inference_engine.server.services import Services
+from proxy_inference_engine.server.services import ALIAS, Services
 from proxy_inference_engine.server.sse import Patience
 from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
+from proxy_inference_engine.store import Store
 
 
 def create_app(
-    engine: Engine, config: Config, *, model_id: str | None = None, patience: Patience | None = None
+    engine: Engine,
+    config: Config,
+    *,
+    model_id: str | None = None,
+    patience: Patience | None = None,
+    store: Store | None = None,
 ) -> Starlette:
-    """The ASGI app around one model. `model_id` is the name clients use; None: the model's own."""
-    services = _services(engine, config, model_id, patience)
+    """The ASGI app around one model. `model_id` is the name clients use; None: the model's own.
+
+    `store` is closed by the caller; None: what is stored lives as long as the app.
+    """
+    services = _services(engine, config, model_id, patience, store)
     app = Starlette(
         routes=_routes(),
         middleware=[
             Middleware(Access, metrics=services.metrics),
             Middleware(Failures),
+            Middleware(MessageErrors),
             Middleware(Guard, hosts=(config.host, socket.gethostname())),
             Middleware(Auth, keyring=Keyring(config.api_keys)),
         ],
@@ -49,7 +88,9 @@ def create_app(
     return app
 
 
-def _services(engine: Engine, config: Config, model_id: str | None, patience: Patience | None) -> Services:
+def _services(
+    engine: Engine, config: Config, model_id: str | None, patience: Patience | None, store: Store | None
+) -> Services:
     info = engine.info
     detected = detect(info.chat_template, info.architecture, info.name)
     format_ = detected if config.format is None else by_name(config.format)
@@ -68,13 +109,39 @@ def _services(engine: Engine, config: Config, model_id: str | None, patience: Pa
         breakers=Breakers(engine.tokenizer),
         state_overrides=overrides,
         patience=patience or Patience(),
+        store=store or Store.open(None),
+        aliases=Aliases(config.aliases, served=(model_id or info.name, ALIAS)),
     )
 
 
 def _routes() -> list[Route]:
     return [
         Route("/v1/chat/completions", create_chat_completion, methods=["POST"]),
+        Route("/v1/chat/completions", list_chats),
+        Route("/v1/chat/completions/{completion_id}", get_chat),
+        Route("/v1/chat/completions/{completion_id}", update_chat, methods=["POST"]),
+        Route("/v1/chat/completions/{completion_id}", delete_chat, methods=["DELETE"]),
+        Route("/v1/chat/completions/{completion_id}/messages", list_chat_messages),
         Route("/v1/completions", create_completion, methods=["POST"]),
+        Route(MESSAGES, create_message, methods=["POST"]),
+        Route(COUNT_TOKENS, count_tokens, methods=["POST"]),
+        Route("/v1/responses", create_response, methods=["POST"]),
+        Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
+        Route("/v1/responses/compact", compact, methods=["POST"]),
+        Route("/v1/responses/{response_id}", get_response),
+        Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
+        Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
+        Route("/v1/responses/{response_id}/input_items", list_input_items),
+        Route("/v1/conversations", create_conversation, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", get_conversation),
+        Route("/v1/conversations/{conversation_id}", update_conversation, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", delete_conversation, methods=["DELETE"]),
+        Route("/v1/conversations/{conversation_id}/items", list_items),
+        Route("/v1/conversations/{conversation_id}/items", create_items, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", get_item),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", delete_item, methods=["DELETE"]),
+        Route("/v1/embeddings", create_embeddings, methods=["POST"]),
+        Route("/v1/rerank", rerank, methods=["POST"]),
         Route("/v1/models", list_models),
         Route("/v1/models/{model_id:path}", get_model),
         Route("/tokenize", tokenize, methods=["POST"]),

@@ -17,6 +17,7 @@ from proxy_inference_engine.errors import (
     NotFound,
     PieError,
     QueueFull,
+    QuotaExceeded,
     RequestTimeout,
     Unauthenticated,
 )
@@ -37,6 +38,8 @@ def error_body(error: PieError) -> dict[str, Any]:
 def error_headers(error: PieError) -> list[tuple[bytes, bytes]]:
     if isinstance(error, QueueFull):
         return [(b"retry-after", str(min(max(error.retry_after_s, 1), 60)).encode())]
+    if isinstance(error, QuotaExceeded):
+        return [(b"x-should-retry", b"false")]  # clients would try a 429 again, for nothing
     if isinstance(error, Unauthenticated):
         return [(b"www-authenticate", b"Bearer")]
     return []

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import NamedTuple, Protocol
 
 from proxy_inference_engine.engine.base import Engine, Item, Stream
 from proxy_inference_engine.errors import EngineFailure
@@ -21,27 +22,47 @@ _SAYING = (TextDelta, ReasoningDelta, CallStarted, CallDelta)
 Step = list[tuple[int, Event]]  # what one step of the engine brought: (choice, event)
 
 
+class Steps(Protocol):
+    """Where the events of one answer come from, in steps. Has to be iterated or cancelled."""
+
+    def cancel(self) -> None: ...
+
+    def steps(self) -> AsyncGenerator[Step, None]: ...
+
+
+class Asked(NamedTuple):
+    """A request whose answers are read in its own way."""
+
+    request: Request
+    stop: Sequence[str]
+    labels: Labels | None
+
+
 class Generation:
-    """Submits every request or none; afterwards it has to be iterated or cancelled."""
+    """Submits every request or none; afterwards it has to be iterated or cancelled.
+
+    `stop` and `labels` are for the requests that bring none of their own; all have the same number of choices.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        requests: Sequence[Request],
+        requests: Sequence[Request | Asked],
         stop: Sequence[str],
         metrics: Metrics,
         labels: Labels | None = None,
     ) -> None:
-        self._num_choices = requests[0].num_choices
+        asked = [each if isinstance(each, Asked) else Asked(each, stop, labels) for each in requests]
+        self._num_choices = asked[0].request.num_choices
         self._pipelines = [
-            Pipeline(engine.tokenizer, stop=stop, min_tokens=request.limits.min_tokens, labels=labels)
-            for request in requests
-            for _ in range(request.num_choices)
+            Pipeline(engine.tokenizer, stop=each.stop, min_tokens=each.request.limits.min_tokens, labels=each.labels)
+            for each in asked
+            for _ in range(each.request.num_choices)
         ]
         self._metrics = metrics
         self._started = self._last_text = time.monotonic()
         self._has_text = False
-        self._streams = _submit_all(engine, requests)
+        self._streams = _submit_all(engine, [each.request for each in asked])
 
     def cancel(self) -> None:
         """Harmless when everything is over."""

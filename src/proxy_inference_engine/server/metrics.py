@@ -24,6 +24,8 @@ _ENGINE_METRICS = (
     ("total_prompt_tokens", "pie_prompt_tokens", "Prompt tokens of admitted requests."),
     ("total_prompt_tokens_cached", "pie_prompt_tokens_cached", "Prompt tokens taken from the prefix cache."),
     ("total_generated_tokens", "pie_generated_tokens", "Tokens generated."),
+    ("num_embedding", "pie_embedding_requests", "Embedding and ranking requests that wait or are being computed."),
+    ("total_embedded_tokens", "pie_embedded_tokens", "Tokens computed for embeddings and rankings."),
     ("total_steps", "pie_steps", "Steps of the engine."),
     ("total_step_seconds", "pie_step_seconds", "Time spent in steps."),
     ("total_forward_seconds", "pie_forward_seconds", "Time spent computing the model."),

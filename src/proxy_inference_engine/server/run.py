@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -19,11 +20,16 @@ from starlette.applications import Starlette
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Engine
+from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.server.background import Runs
 from proxy_inference_engine.server.protocol import MAX_HEADER_BYTES, LimitedProtocol
+from proxy_inference_engine.server.sealing import Sealer
 from proxy_inference_engine.server.supervise import Drain
+from proxy_inference_engine.store import Store, StoreLimits
 
 KEEP_ALIVE_SECONDS = 30
+_DAY_SECONDS = 24 * 3600
 _GRACE_SECONDS = 5  # for the last error events to leave
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -34,6 +40,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, app: Starlette, drain_seconds: float) -> None:
         super().__init__(_uvicorn_config(app, drain_seconds))
         self._drain: Drain = app.state.services.drain
+        self._runs: Runs = app.state.services.runs
         self._drain_seconds = drain_seconds
 
     @contextmanager
@@ -58,16 +65,33 @@ class DrainingServer(uvicorn.Server):
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._drain.end)
         try:
             await super().shutdown(sockets)
+            await self._runs.join()
         finally:
             timer.cancel()
 
 
-def serve(engine: Engine, config: Config, sock: socket.socket, *, model_id: str | None = None) -> int:
-    """Answer requests until a signal comes. The engine is started before and stopped after by the caller."""
-    app = create_app(engine, config, model_id=model_id)
+def serve(
+    engine: Engine, config: Config, sock: socket.socket, *, model_id: str | None = None, store: Store | None = None
+) -> int:
+    """Answer requests until a signal comes. The engine is started before and stopped after by the caller.
+
+    So is the store; without one, what is stored is lost in the end.
+    """
+    app = create_app(engine, config, model_id=model_id, store=store)
+    if store is not None:
+        # What clients keep sealed is read again after a restart, as what is stored is.
+        app.state.services = replace(app.state.services, sealer=Sealer.in_folder(config.data_dir))
     server = DrainingServer(app, config.drain_seconds)
     server.run(sockets=[sock])
     return 0 if server.started else 1
+
+
+def open_store(config: Config) -> Store:
+    """What is kept between runs. Raises StartupError."""
+    if config.data_dir is None:
+        raise StartupError("this user has no home folder: set PIE_DATA_DIR, where stored responses are kept")
+    limits = StoreLimits(max_rows=config.store_max_rows, ttl_seconds=config.store_ttl_days * _DAY_SECONDS)
+    return Store.open(config.data_dir / "store.db", limits=limits)
 
 
 def _uvicorn_config(app: Starlette, drain_seconds: float) -> uvicorn.Config:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy_inference_engine.server.body import ClientGone
 from proxy_inference_engine.server.failures import as_pie_error, error_body
-from proxy_inference_engine.server.generation import Generation, Step
+from proxy_inference_engine.server.generation import Step, Steps
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.record import record_of
 from proxy_inference_engine.server.supervise import Drain, supervise
@@ -57,7 +57,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        generation: Generation,
+        generation: Steps,
         frames: Frames,
         drain: Drain,
         patience: Patience,

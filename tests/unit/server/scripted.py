@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from proxy_inference_engine.engine.base import Item, Stats
 from proxy_inference_engine.errors import QueueFull
-from proxy_inference_engine.runners.base import ModelInfo
+from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Vector
 from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
 from proxy_inference_engine.server.metrics import Metrics
 from proxy_inference_engine.types import Finished, Limits, Prefilled, Request, Sampling, Timings, Token
@@ -63,6 +63,13 @@ class ScriptedEngine:
             raise QueueFull("full")
         self.streams.append(ScriptedStream(self._scripts.pop(0)))
         return self.streams[-1]
+
+    @property
+    def embedding(self) -> EmbeddingInfo:
+        return FakeRunner().embedder.info
+
+    async def embed(self, texts: Sequence[Sequence[int]], tenant: str) -> list[Vector]:
+        raise QueueFull("full")
 
     def stats(self) -> Stats:
         return NO_STATS

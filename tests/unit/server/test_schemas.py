@@ -54,7 +54,7 @@ SHARED: dict[str, list[Any]] = {
     "prompt_cache_retention": ["forever"],
     "prompt_cache_options": [{"mode": "x"}, {"x": 1}],
     "verbosity": ["loud"],
-    "best_of": [0, 2, 10**6, "1", True, 1.0],
+    "best_of": [0, 21, 10**6, "1", True, 1.0],
     "response_format": ["text", [], {}, {"type": "xml"}, {"type": "text", "x": 1}, {"type": ["text"]}, 5],
     "unknown_field": [1, "x", {}],
     "chat_template": ["{{ x }}"],
@@ -73,11 +73,20 @@ ONLY_CHAT: dict[str, list[Any]] = {
     "chat_template_kwargs": [[], "x", {str(number): 1 for number in range(65)}],
     "enable_thinking": [1, "true", []],
     "parallel_tool_calls": [1, "x"],
-    "prediction": [{"type": "content", "content": "x"}],
+    "prediction": [
+        "x",
+        {},
+        {"type": "content"},
+        {"type": "text", "content": "x"},
+        {"type": "content", "content": 5},
+        {"type": "content", "content": []},
+        {"type": "content", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+        {"type": "content", "content": "x", "more": 1},
+    ],
     "reasoning_effort": ["huge", 1, True],
     "reasoning_budget_tokens": [*NOT_INTS, -1],
     "reasoning_min_tokens": [*NOT_INTS, -1],
-    "store": [True, 0],
+    "store": ["true", 0],
     "tool_choice": ["any", 1, [], {}, {"type": "web"}],
     "tools": [{}, "x", [5], [{}], [{"type": "web_search"}]],
     "audio": [{"voice": "x"}],
@@ -200,11 +209,8 @@ def test_messages_are_refused_by_place(schema: type[Schema], messages: Any, para
 @pytest.mark.parametrize(
     ("param", "value"),
     [
-        ("prediction", {}),
         ("audio", {}),
         ("messages", [HELLO]),
-        ("best_of", 3),
-        ("store", True),
         ("web_search_options", {}),
     ],
 )
@@ -234,12 +240,13 @@ def test_null_equals_absent(schema: type[Schema], body: dict[str, Any]) -> None:
 
 
 NEUTRAL: dict[str, list[Any]] = {
-    "best_of": [1],
+    "best_of": [1, 20],
+    "prediction": [{"type": "content", "content": ""}, {"type": "content", "content": [{"type": "text", "text": "x"}]}],
     "response_format": [{"type": "text"}],
     "tools": [[]],
     "tool_choice": ["none", "auto", "required"],
     "parallel_tool_calls": [True, False],
-    "store": [False],
+    "store": [False, True],
     "chat_template_kwargs": [{}, {"any": {"value": [1, None]}}],
     "enable_thinking": [True, False],
     "reasoning_effort": ["none", "minimal", "low", "medium", "high", "xhigh", "max"],
@@ -263,8 +270,45 @@ def test_accepts_neutral_and_edge_values(param: str) -> None:
         validate(ChatRequest, {**CHAT, param: value})
 
 
-def test_best_of_one_needs_one_choice() -> None:
-    assert refusal(ChatRequest, {**CHAT, "n": 2, "best_of": 1}).param == "best_of"
+@pytest.mark.parametrize(("schema", "body"), [(ChatRequest, CHAT), (CompletionRequest, TEXT)])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"n": 2, "best_of": 1}, "at least n"),
+        ({"n": 16, "best_of": 15}, "at least n"),
+        ({"best_of": 2, "stream": True}, "streamed"),
+    ],
+)
+def test_candidates_have_to_be_enough_and_unseen(
+    schema: type[Schema], body: dict[str, Any], fields: dict[str, Any], reason: str
+) -> None:
+    error = refusal(schema, {**body, **fields})
+    assert error.param == "best_of" and reason in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_candidates", "num_generated"),
+    [
+        ({}, None, 1),
+        ({"n": 3}, None, 3),
+        ({"best_of": 1}, None, 1),
+        ({"best_of": 1, "stream": True}, None, 1),
+        ({"best_of": 4}, 4, 4),
+        ({"n": 2, "best_of": 2}, 2, 2),
+        ({"n": 2, "best_of": 20}, 20, 20),
+    ],
+)
+def test_candidates_are_counted(fields: dict[str, Any], num_candidates: int | None, num_generated: int) -> None:
+    body = validate(ChatRequest, {**CHAT, **fields})
+    assert (body.num_candidates, body.num_generated) == (num_candidates, num_generated)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [("ab", "ab"), ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab")]
+)
+def test_a_prediction_is_text(content: Any, text: str) -> None:
+    body = validate(ChatRequest, {**CHAT, "prediction": {"type": "content", "content": content}})
+    assert body.prediction is not None and body.prediction.text == text
 
 
 def test_a_message_of_the_sdk_can_be_sent_back() -> None:

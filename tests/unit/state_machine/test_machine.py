@@ -53,7 +53,8 @@ def test_labels_without_tools_or_reasoning(family: Family) -> None:
 
 def test_labels_know_where_reasoning_starts() -> None:
     assert QWEN.builder.build(Demand(is_reasoning_open=True)).labels.starts_in_reasoning
-    assert not QWEN.builder.build(Demand(is_reasoning_open=True, can_reason=False)).labels.starts_in_reasoning
+    assert QWEN.builder.build(Demand(is_reasoning_open=True, can_reason=False)).labels.starts_in_reasoning
+    assert not QWEN.builder.build(Demand(can_reason=False)).labels.starts_in_reasoning
     assert (
         not Family("chatml", has_tokens=True).builder.build(Demand(is_reasoning_open=True)).labels.starts_in_reasoning
     )

@@ -1,18 +1,31 @@
 """Calls in the wire format of chat: as deltas while they come, or whole. Ids are made here, one a call."""
 
-from collections.abc import Sequence, Set
+import hashlib
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from proxy_inference_engine.output.answer import AnsweredCall
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted
 from proxy_inference_engine.server.ids import new_id
 
+CallIds = Callable[[int], str]  # the id of a choice's call, from its number
+
+
+def fresh_ids(_index: int) -> str:
+    return new_id("call_")
+
+
+def derived_ids(answer_id: str, choice: int) -> CallIds:
+    """Made from the answer's own random id: the same wherever the answer is written once more."""
+    return lambda index: "call_" + hashlib.sha256(f"{answer_id}/{choice}/{index}".encode()).hexdigest()[:32]
+
 
 class CallDeltas:
     """The deltas of one choice. Id, type and name come once: clients join what is repeated."""
 
-    def __init__(self, custom_names: Set[str]) -> None:
+    def __init__(self, custom_names: Set[str], ids: CallIds = fresh_ids) -> None:
         self._custom_names = custom_names
+        self._ids = ids
         self._are_custom: list[bool] = []
         self._num_complete = 0
 
@@ -26,7 +39,7 @@ class CallDeltas:
         match event:
             case CallStarted(index, name):
                 self._are_custom.append(name in self._custom_names)
-                return {"index": index, **_call(name, "", self._are_custom[index])}
+                return {"index": index, **_call(self._ids(index), name, "", self._are_custom[index])}
             case CallDelta(index, arguments):
                 return {"index": index, **_arguments(arguments, self._are_custom[index])}
             case CallEnded():
@@ -34,13 +47,15 @@ class CallDeltas:
                 return None
 
 
-def whole_calls(calls: Sequence[AnsweredCall], custom_names: Set[str]) -> list[dict[str, Any]]:
-    return [_call(call.name, call.arguments, call.name in custom_names) for call in calls]
+def whole_calls(
+    calls: Sequence[AnsweredCall], custom_names: Set[str], ids: CallIds = fresh_ids
+) -> list[dict[str, Any]]:
+    return [_call(ids(index), call.name, call.arguments, call.name in custom_names) for index, call in enumerate(calls)]
 
 
-def _call(name: str, arguments: str, is_custom: bool) -> dict[str, Any]:
+def _call(id_: str, name: str, arguments: str, is_custom: bool) -> dict[str, Any]:
     kind = "custom" if is_custom else "function"
-    return {"id": new_id("call_"), "type": kind, kind: {"name": name, **_arguments(arguments, is_custom)[kind]}}
+    return {"id": id_, "type": kind, kind: {"name": name, **_arguments(arguments, is_custom)[kind]}}
 
 
 def _arguments(arguments: str, is_custom: bool) -> dict[str, dict[str, str]]:

@@ -1,5 +1,6 @@
 """Events to the wire format of chat completions: chunks while they come, or one answer at the end."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -15,7 +16,8 @@ from proxy_inference_engine.output.events import (
     ReasoningDelta,
     TextDelta,
 )
-from proxy_inference_engine.server.convert.calls import CallDeltas, whole_calls
+from proxy_inference_engine.server.candidates import best
+from proxy_inference_engine.server.convert.calls import CallDeltas, derived_ids, whole_calls
 from proxy_inference_engine.server.convert.head import ChunkWriter, Head, ending
 from proxy_inference_engine.server.convert.logprobs import chat_logprobs
 from proxy_inference_engine.server.convert.usage import Tally
@@ -27,7 +29,7 @@ _ROLE = '"delta":{"role":"assistant","content":"","refusal":null},"logprobs":nul
 
 @dataclass(frozen=True, slots=True)
 class ChatShape:
-    """What the client asked to see."""
+    """What the client asked to see of one conversation."""
 
     num_choices: int
     has_logprobs: bool
@@ -35,6 +37,7 @@ class ChatShape:
     hidden_stops: frozenset[str] = frozenset()  # the model family's own: nobody asked for them
     custom_names: frozenset[str] = frozenset()  # the tools that take text
     names_tool: bool = False  # the client said which tool: that it was called is no news
+    num_candidates: int | None = None  # the choices are the best of so many; None: there are no others
 
     def ending(self, ended: Ended, has_calls: bool) -> dict[str, str]:
         """The limit is told before anything else: a call that ran into it is no call."""
@@ -44,13 +47,19 @@ class ChatShape:
 
 
 class ChatFrames:
-    """Role first (every choice's, in order), what it says, finish reason, and the usage where it was asked for."""
+    """Role first (every choice's, in order), what it says, finish reason, and the usage where it was asked for.
 
-    def __init__(self, head: Head, tally: Tally, shape: ChatShape) -> None:
-        self._writer = ChunkWriter(head, "chat.completion.chunk", shape.include_usage)
+    There is a shape for each conversation; they agree on how many choices there are and on the usage.
+    """
+
+    def __init__(self, head: Head, tally: Tally, *shapes: ChatShape) -> None:
+        self._include_usage = shapes[0].include_usage
+        self._writer = ChunkWriter(head, "chat.completion.chunk", self._include_usage)
         self._tally = tally
-        self._shape = shape
-        self._calls = [CallDeltas(shape.custom_names) for _ in range(shape.num_choices)]
+        self._shapes = [shape for shape in shapes for _ in range(shape.num_choices)]
+        self._calls = [
+            CallDeltas(shape.custom_names, derived_ids(head.id, choice)) for choice, shape in enumerate(self._shapes)
+        ]
         self._has_begun = False
 
     def feed(self, step: Step) -> str:
@@ -63,12 +72,12 @@ class ChatFrames:
 
     def _roles(self) -> str:
         self._has_begun = True
-        return "".join(self._writer.chunk(f'{{"index":{choice},{_ROLE}') for choice in range(self._shape.num_choices))
+        return "".join(self._writer.chunk(f'{{"index":{choice},{_ROLE}') for choice in range(len(self._shapes)))
 
     def _frame(self, choice: int, event: Event, is_last: bool) -> str:
         match event:
             case TextDelta(text, logprobs):
-                entries = dumps(chat_logprobs(logprobs)) if self._shape.has_logprobs else "null"
+                entries = dumps(chat_logprobs(logprobs)) if self._shapes[choice].has_logprobs else "null"
                 return self._delta(choice, f'"content":{dumps(text)}', entries)
             case ReasoningDelta(text):
                 return self._delta(choice, f'"reasoning_content":{dumps(text)}')
@@ -89,22 +98,26 @@ class ChatFrames:
         return self._writer.chunk(f'{{"index":{choice},{delta}')
 
     def _last(self, choice: int, ended: Ended, is_last: bool) -> str:
-        end = self._shape.ending(ended, self._calls[choice].are_complete)
+        end = self._shapes[choice].ending(ended, self._calls[choice].are_complete)
         chunk = dumps({"index": choice, "delta": {}, "logprobs": None, **end})
         return self._writer.last_chunk(chunk, self._tally.timings()) if is_last else self._writer.chunk(chunk)
 
     def finish(self) -> str:
-        return self._writer.usage_chunk(self._tally.usage()) if self._shape.include_usage else ""
+        return self._writer.usage_chunk(self._tally.usage()) if self._include_usage else ""
 
 
 class ChatAnswer:
-    """The same events, folded into the one answer."""
+    """The same events, folded into the one answer. Of candidates, only the best become choices."""
 
-    def __init__(self, head: Head, tally: Tally, shape: ChatShape) -> None:
+    def __init__(self, head: Head, tally: Tally, *shapes: ChatShape) -> None:
         self._head = head
         self._tally = tally
-        self._shape = shape
-        self._answers = [Answer() for _ in range(shape.num_choices)]
+        self._shapes = shapes
+        self._answers = [Answer() for shape in shapes for _ in range(shape.num_candidates or shape.num_choices)]
+
+    @property
+    def is_complete(self) -> bool:
+        return self._tally.is_complete
 
     def feed(self, step: Step) -> None:
         self._tally.feed(step)
@@ -116,26 +129,38 @@ class ChatAnswer:
         return {
             **self._head.fields("chat.completion"),
             **metadata,
-            "choices": [self._choice(index, answer) for index, answer in enumerate(self._answers)],
+            "choices": [self._choice(index, *chosen) for index, chosen in enumerate(self._chosen())],
             "usage": self._tally.usage(),
             "timings": self._tally.timings(),
         }
 
-    def _choice(self, index: int, answer: Answer) -> dict[str, Any]:
+    def _chosen(self) -> Iterator[tuple[Answer, ChatShape]]:
+        start = 0
+        for shape in self._shapes:
+            answers = self._answers[start : start + (shape.num_candidates or shape.num_choices)]
+            start += len(answers)
+            if shape.num_candidates is not None:
+                ends = [answer.ended for answer in answers if answer.ended is not None]
+                answers = [answers[number] for number in best(ends, shape.num_choices)]
+            for answer in answers:
+                yield answer, shape
+
+    def _choice(self, index: int, answer: Answer, shape: ChatShape) -> dict[str, Any]:
         assert answer.ended is not None
         has_calls = bool(answer.calls) and all(call.is_complete for call in answer.calls)
         return {
             "index": index,
-            "message": self._message(answer),
-            "logprobs": chat_logprobs(answer.logprobs) if self._shape.has_logprobs else None,
-            **self._shape.ending(answer.ended, has_calls),
+            "message": self._message(index, answer, shape),
+            "logprobs": chat_logprobs(answer.logprobs) if shape.has_logprobs else None,
+            **shape.ending(answer.ended, has_calls),
         }
 
-    def _message(self, answer: Answer) -> dict[str, Any]:
+    def _message(self, index: int, answer: Answer, shape: ChatShape) -> dict[str, Any]:
         content = None if answer.calls and not answer.text else answer.text
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if answer.calls:
-            message["tool_calls"] = whole_calls(answer.calls, self._shape.custom_names)
+            ids = derived_ids(self._head.id, index)
+            message["tool_calls"] = whole_calls(answer.calls, shape.custom_names, ids)
         return message

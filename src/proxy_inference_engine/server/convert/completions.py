@@ -6,6 +6,7 @@ from typing import Any
 
 from proxy_inference_engine.output.events import Ended, Event, PromptRead, TextDelta
 from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.server.candidates import best
 from proxy_inference_engine.server.convert.head import ChunkWriter, Head, ending
 from proxy_inference_engine.server.convert.logprobs import TextLogprobs, empty_lists, extend_lists
 from proxy_inference_engine.server.convert.usage import Tally
@@ -51,15 +52,23 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the client asked to see: `echoes` has one entry a prompt."""
+    """What the client asked to see: `echoes` has one entry a prompt.
+
+    With `num_candidates`, the choices of a prompt are the best of so many.
+    """
 
     num_choices: int
     echoes: tuple[EchoedPrompt | None, ...]
     has_logprobs: bool
     include_usage: bool = False
+    num_candidates: int | None = None
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_candidates or self.num_choices
 
     def choices(self) -> list[_Choice]:
-        return [_Choice(echo, self.has_logprobs) for echo in self.echoes for _ in range(self.num_choices)]
+        return [_Choice(echo, self.has_logprobs) for echo in self.echoes for _ in range(self.num_generated)]
 
 
 class CompletionFrames:
@@ -95,16 +104,17 @@ class CompletionAnswer:
     def __init__(self, head: Head, tally: Tally, shape: Shape) -> None:
         self._head = head
         self._tally = tally
+        self._shape = shape
         self._choices = shape.choices()
         self._texts = [""] * len(self._choices)
         self._logprobs = [empty_lists() if shape.has_logprobs else None for _ in self._choices]
-        self._endings: list[dict[str, str]] = [{}] * len(self._choices)
+        self._ends: list[Ended | None] = [None] * len(self._choices)
 
     def feed(self, step: Step) -> None:
         self._tally.feed(step)
         for index, event in step:
             if isinstance(event, Ended):
-                self._endings[index] = ending(event)
+                self._ends[index] = event
             else:
                 self._add(index, self._choices[index].feed(event))
 
@@ -120,15 +130,26 @@ class CompletionAnswer:
     def finish(self) -> dict[str, Any]:
         return {
             **self._head.fields("text_completion"),
-            "choices": [self._choice(index) for index in range(len(self._choices))],
+            "choices": [self._choice(index, number) for index, number in enumerate(self._chosen())],
             "usage": self._tally.usage(),
             "timings": self._tally.timings(),
         }
 
-    def _choice(self, index: int) -> dict[str, Any]:
+    def _chosen(self) -> list[int]:
+        """The numbers of what is answered."""
+        if self._shape.num_candidates is None:
+            return list(range(len(self._choices)))
+        ends = [ended for ended in self._ends if ended is not None]
+        num_each, num_wanted = self._shape.num_candidates, self._shape.num_choices
+        starts = range(0, len(ends), num_each)
+        return [start + number for start in starts for number in best(ends[start : start + num_each], num_wanted)]
+
+    def _choice(self, index: int, number: int) -> dict[str, Any]:
+        ended = self._ends[number]
+        assert ended is not None
         return {
-            "text": self._texts[index],
+            "text": self._texts[number],
             "index": index,
-            "logprobs": self._logprobs[index],
-            **self._endings[index],
+            "logprobs": self._logprobs[number],
+            **ending(ended),
         }

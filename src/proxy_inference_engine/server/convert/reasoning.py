@@ -2,16 +2,34 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.formats import Format
-from proxy_inference_engine.server.schemas.chat import ChatRequest
 
 _SWITCH = "enable_thinking"
 _EFFORT = "reasoning_effort"
 _VARIABLES = "chat_template_kwargs"
 _INNER = f"{_VARIABLES}.{_SWITCH}"
+
+
+class Fields(Protocol):
+    """The fields of a body that say something about reasoning."""
+
+    @property
+    def enable_thinking(self) -> bool | None: ...
+
+    @property
+    def reasoning_effort(self) -> str | None: ...
+
+    @property
+    def reasoning_budget_tokens(self) -> int | None: ...
+
+    @property
+    def reasoning_min_tokens(self) -> int | None: ...
+
+    @property
+    def chat_template_kwargs(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +40,7 @@ class Reasoning:
     max_tokens: int | None = None
 
 
-def make_reasoning(body: ChatRequest, format: Format, readable: Set[str]) -> Reasoning:
+def make_reasoning(body: Fields, format: Format, readable: Set[str]) -> Reasoning:
     """`readable` are the variables that the template reads."""
     switch = _switch(body)
     _check_limits(body)
@@ -38,7 +56,7 @@ def make_reasoning(body: ChatRequest, format: Format, readable: Set[str]) -> Rea
     )
 
 
-def _variables(body: ChatRequest, switch: bool | None, readable: Set[str]) -> dict[str, Any]:
+def _variables(body: Fields, switch: bool | None, readable: Set[str]) -> dict[str, Any]:
     """The client's own, and of our fields those that the template reads."""
     # The switch also decides what the model may write: a template that does not read it is no reason to refuse it.
     variables = {name: value for name, value in body.chat_template_kwargs.items() if name != _SWITCH}
@@ -50,7 +68,7 @@ def _variables(body: ChatRequest, switch: bool | None, readable: Set[str]) -> di
     return variables
 
 
-def _switch(body: ChatRequest) -> bool | None:
+def _switch(body: Fields) -> bool | None:
     """On, off, or None where nobody said."""
     inner = body.chat_template_kwargs.get(_SWITCH)
     if inner is not None and not isinstance(inner, bool):
@@ -63,13 +81,13 @@ def _switch(body: ChatRequest) -> bool | None:
     return said[0] if said else None
 
 
-def _check_limits(body: ChatRequest) -> None:
+def _check_limits(body: Fields) -> None:
     budget = body.reasoning_budget_tokens
     if budget is not None and (body.reasoning_min_tokens or 0) > budget:
         raise _conflict("reasoning_min_tokens", f"'reasoning_budget_tokens' is {budget}")
 
 
-def _refuse_all(body: ChatRequest, switch: bool | None) -> None:
+def _refuse_all(body: Fields, switch: bool | None) -> None:
     """For a family that does not reason; what asks for no reasoning is fine."""
     asking = {
         _SWITCH: body.enable_thinking,

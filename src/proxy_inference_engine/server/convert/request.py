@@ -10,7 +10,7 @@ from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
 from proxy_inference_engine.models.profile import SamplingDefaults
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.server.breakers import Breakers
-from proxy_inference_engine.server.schemas.generating import Generating
+from proxy_inference_engine.server.schemas.generating import Choosing, Generating
 from proxy_inference_engine.types import Limits, Sampling, State
 
 _VOCABULARY_CHARS = 1 << 18
@@ -63,6 +63,11 @@ def make_limits(
     stop_ids = body.stop_token_ids or []
     check_ids(stop_ids, tokenizer, "stop_token_ids")
     return Limits(granted, body.min_tokens, frozenset(stop_ids), body.ignore_eos)
+
+
+def num_top_logprobs(wanted: int | None, body: Choosing) -> int | None:
+    """Candidates are chosen by their log-probabilities, whether the client wants to see them or not."""
+    return 0 if wanted is None and body.num_candidates is not None else wanted
 
 
 def check_ids(ids: Iterable[int], tokenizer: Tokenizer, param: str) -> None:

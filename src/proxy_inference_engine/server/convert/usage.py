@@ -18,6 +18,8 @@ class Tally:
         self._num_cached_tokens = 0
         self._num_tokens = 0
         self._num_reasoning_tokens = 0
+        self._num_accepted = 0
+        self._num_rejected = 0
         self._prompt_ms = 0.0
         self._predicted_ms = 0.0
         self._record = record
@@ -39,6 +41,8 @@ class Tally:
         self._num_open -= 1
         self._num_tokens += ended.num_tokens
         self._num_reasoning_tokens += ended.num_reasoning_tokens
+        self._num_accepted += ended.num_accepted
+        self._num_rejected += ended.num_rejected
         self._prompt_ms = max(self._prompt_ms, ended.timings.prompt_ms)
         self._predicted_ms = max(self._predicted_ms, ended.timings.predicted_ms)
         self._record.num_completion_tokens = self._num_tokens
@@ -52,8 +56,8 @@ class Tally:
             "completion_tokens_details": {
                 "reasoning_tokens": self._num_reasoning_tokens,
                 "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
+                "accepted_prediction_tokens": self._num_accepted,
+                "rejected_prediction_tokens": self._num_rejected,
             },
         }
 

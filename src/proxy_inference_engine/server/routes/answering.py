@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from proxy_inference_engine.server.generation import Generation, Step
+from proxy_inference_engine.server.generation import Step, Steps
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.services import Services
 from proxy_inference_engine.server.sse import EventStream, Frames
@@ -22,27 +22,30 @@ class Folded(Protocol):
     def finish(self) -> dict[str, Any]: ...
 
 
-def stream(
-    services: Services, generation: Generation, frames: Frames, headers: Mapping[str, str] | None = None
-) -> Response:
+def stream(services: Services, generation: Steps, frames: Frames, headers: Mapping[str, str] | None = None) -> Response:
     return EventStream(generation, frames, services.drain, services.patience, headers)
 
 
 async def answer(
     request: HttpRequest,
     services: Services,
-    generation: Generation,
+    generation: Steps,
     folded: Folded,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
+    return json_response(await fold(request, services, generation, folded), headers)
+
+
+async def fold(request: HttpRequest, services: Services, generation: Steps, folded: Folded) -> dict[str, Any]:
+    """The whole answer as it is written. Raises ClientGone when nobody waits for it any longer."""
     try:
         await supervise(_fold(generation, folded), request.receive, services.drain)
     finally:
         generation.cancel()
-    return json_response(folded.finish(), headers)
+    return folded.finish()
 
 
-async def _fold(generation: Generation, folded: Folded) -> None:
+async def _fold(generation: Steps, folded: Folded) -> None:
     async with aclosing(generation.steps()) as steps:
         async for step in steps:
             folded.feed(step)

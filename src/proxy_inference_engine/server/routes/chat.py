@@ -1,7 +1,8 @@
-"""POST /v1/chat/completions."""
+"""POST /v1/chat/completions, with one conversation or several."""
 
+import asyncio
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from time import time
 
 from starlette.requests import Request as HttpRequest
@@ -17,15 +18,17 @@ from proxy_inference_engine.server.convert.head import Head
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
 from proxy_inference_engine.server.convert.reasoning import make_reasoning
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
-from proxy_inference_engine.server.convert.request import extra_work
+from proxy_inference_engine.server.convert.request import extra_work, num_top_logprobs
+from proxy_inference_engine.server.convert.stored import chat_record
 from proxy_inference_engine.server.convert.tools import is_named, make_tools
 from proxy_inference_engine.server.convert.usage import Tally
-from proxy_inference_engine.server.generation import Generation
+from proxy_inference_engine.server.generation import Asked, Generation
 from proxy_inference_engine.server.ids import new_id
+from proxy_inference_engine.server.keeping import Keep, Kept
 from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.record import record_of
-from proxy_inference_engine.server.routes.answering import answer, stream
-from proxy_inference_engine.server.schemas.base import validate
+from proxy_inference_engine.server.routes.answering import fold, json_response, stream
+from proxy_inference_engine.server.schemas.batches import Conversation, RawBatch, validate_batch, validate_chat
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.schemas.tools import CustomTool
 from proxy_inference_engine.server.services import Services, services_of
@@ -33,42 +36,88 @@ from proxy_inference_engine.server.services import Services, services_of
 
 async def create_chat_completion(http: HttpRequest) -> Response:
     services, record = services_of(http), record_of(http.scope)
-    body = await read_json(http.scope, http.receive, partial(validate, ChatRequest))
+    conversations = await _read(http)
+    body = conversations[0].body  # what they share is in each
     services.check_model(body.model)
     services.drain.check()
-    size = num_chars(body.messages) + extra_work(body) + demand_work(body)
-    request, machine = await off_loop(lambda: prepare(body, services, record.tenant), size)
+    size = sum(_size(each.body) for each in conversations)
+    prepared = await off_loop(lambda: _prepare_all(conversations, services, record.tenant), size)
 
-    tally = Tally([len(request.prompt_ids)], body.n, record)
-    family_stops = services.format.stop_strings
-    head, shape = _head(request.id, services, body), _shape(body, family_stops)
-    stops = [*(body.stop or ()), *family_stops]
-    headers = relaxed_headers(machine.relaxed)
+    head = _head(prepared[0].request.id, services, body)
+    shapes = [_shape(each.body, services.format.stop_strings) for each in conversations]
+    headers = relaxed_headers(list(dict.fromkeys(path for each in prepared for path in each.machine.relaxed)))
+
+    def tally() -> Tally:
+        return Tally([len(each.request.prompt_ids) for each in prepared], body.num_generated, record)
+
+    frames, answer = ChatFrames(head, tally(), *shapes), ChatAnswer(head, tally(), *shapes)
+    keep = _keep(services, record.tenant, body)
+    asked = [_asked(each, ready, services) for each, ready in zip(conversations, prepared, strict=True)]
     # Submitted last: from here on somebody always cancels it.
-    generation = Generation(services.engine, [request], stops, services.metrics, machine.labels)
+    generation = Generation(services.engine, asked, (), services.metrics)
     if body.stream:
-        return stream(services, generation, ChatFrames(head, tally, shape), headers)
-    return await answer(http, services, generation, ChatAnswer(head, tally, shape), headers)
+        return stream(services, Kept(generation, answer, keep) if body.store else generation, frames, headers)
+    whole = await fold(http, services, generation, answer)
+    if body.store:
+        await keep(whole)
+    return json_response(whole, headers)
 
 
-def prepare(body: ChatRequest, services: Services, tenant: str) -> Prepared:
-    return asking.prepare(make_ask(body, services), services, tenant)
+async def _read(http: HttpRequest) -> list[Conversation]:
+    read = await read_json(http.scope, http.receive, validate_chat)
+    return await asyncio.to_thread(validate_batch, read) if isinstance(read, RawBatch) else [read]
 
 
-def make_ask(body: ChatRequest, services: Services) -> Ask:
+def _size(body: ChatRequest) -> int:
+    guess = 0 if body.prediction is None else len(body.prediction.text)
+    return num_chars(body.messages) + extra_work(body) + demand_work(body) + guess
+
+
+def _prepare_all(conversations: Sequence[Conversation], services: Services, tenant: str) -> list[Prepared]:
+    """All are proved before any is submitted. The first has the id of the answer."""
+    id_ = new_id("chatcmpl-")
+    prepared = []
+    for number, each in enumerate(conversations):
+        with each.named():
+            prepared.append(prepare(each.body, services, tenant, f"{id_}-{number}" if number else id_))
+    return prepared
+
+
+def prepare(body: ChatRequest, services: Services, tenant: str, id_: str | None = None) -> Prepared:
+    prepared = asking.prepare(make_ask(body, services, id_ or new_id("chatcmpl-")), services, tenant)
+    return prepared._replace(request=replace(prepared.request, draft_ids=_draft(body, services)))
+
+
+def _draft(body: ChatRequest, services: Services) -> tuple[int, ...]:
+    """The guess in tokens; no answer can follow one that is longer than the context."""
+    if body.prediction is None:
+        return ()
+    return tuple(services.engine.tokenizer.encode(body.prediction.text)[: services.engine.context_tokens])
+
+
+def _asked(conversation: Conversation, prepared: Prepared, services: Services) -> Asked:
+    stops = [*(conversation.body.stop or ()), *services.format.stop_strings]
+    return Asked(prepared.request, stops, prepared.machine.labels)
+
+
+def _keep(services: Services, owner: str, body: ChatRequest) -> Keep:
+    return lambda answer: services.store.save(chat_record(owner, answer, body.messages))
+
+
+def make_ask(body: ChatRequest, services: Services, id_: str) -> Ask:
     tools = make_tools(body.tools)
     reasoning = make_reasoning(body, services.format, services.renderer.variables)
     turns = conversation(body.messages)
     return Ask(
-        id=new_id("chatcmpl-"),
+        id=id_,
         turns=turns,
         knobs=body,
         demand=make_demand(body, tools, reasoning),
         blame=blame,
         max_tokens=_max_tokens(body),
         variables=reasoning.variables,
-        num_choices=body.n,
-        num_top_logprobs=_num_top_logprobs(body),
+        num_choices=body.num_generated,
+        num_top_logprobs=num_top_logprobs(_shown_top_logprobs(body), body),
         **prompt_end(turns, body),
     )
 
@@ -84,7 +133,7 @@ def _max_tokens(body: ChatRequest) -> int | None:
     return body.max_tokens
 
 
-def _num_top_logprobs(body: ChatRequest) -> int | None:
+def _shown_top_logprobs(body: ChatRequest) -> int | None:
     if not body.logprobs:
         if body.top_logprobs:
             raise InvalidRequest("'top_logprobs' needs logprobs: true.", param="top_logprobs")
@@ -106,4 +155,6 @@ def _head(request_id: str, services: Services, body: ChatRequest) -> Head:
 def _shape(body: ChatRequest, family_stops: Sequence[str]) -> ChatShape:
     hidden = frozenset(family_stops).difference(body.stop or ())
     custom_names = frozenset(tool.custom.name for tool in body.tools if isinstance(tool, CustomTool))
-    return ChatShape(body.n, body.logprobs, body.include_usage, hidden, custom_names, is_named(body))
+    return ChatShape(
+        body.n, body.logprobs, body.include_usage, hidden, custom_names, is_named(body), body.num_candidates
+    )

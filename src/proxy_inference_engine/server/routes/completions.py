@@ -21,6 +21,7 @@ from proxy_inference_engine.server.convert.request import (
     extra_work,
     make_limits,
     make_sampling,
+    num_top_logprobs,
 )
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Generation
@@ -44,9 +45,9 @@ async def create_completion(http: HttpRequest) -> Response:
     requests = await off_loop(lambda: prepare(body, services, id_, record.tenant), size)
     echoes = await off_loop(lambda: _echoes(body, services, requests), size)
 
-    tally = Tally([len(request.prompt_ids) for request in requests], body.n, record)
+    tally = Tally([len(request.prompt_ids) for request in requests], body.num_generated, record)
     head = _head(id_, services, body)
-    shape = Shape(body.n, echoes, body.logprobs is not None, body.include_usage)
+    shape = Shape(body.n, echoes, body.logprobs is not None, body.include_usage, body.num_candidates)
     # Submitted last: from here on somebody always cancels it.
     generation = Generation(services.engine, requests, body.stop or (), services.metrics)
     if body.stream:
@@ -69,8 +70,8 @@ def prepare(body: CompletionRequest, services: Services, id_: str, tenant: str) 
                 prompt_ids=ids,
                 sampling=sampling,
                 limits=make_limits(body, body.max_tokens, len(ids), engine.context_tokens, engine.tokenizer),
-                num_choices=body.n,
-                num_top_logprobs=body.logprobs,
+                num_choices=body.num_generated,
+                num_top_logprobs=num_top_logprobs(body.logprobs, body),
                 num_prompt_logprobs=body.logprobs if body.echo else None,
             )
         )

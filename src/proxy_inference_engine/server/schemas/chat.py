@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from proxy_inference_engine.server.schemas.base import Natural, Positive, later, never
+from proxy_inference_engine.server.schemas.base import Natural, Positive, Schema, never
 from proxy_inference_engine.server.schemas.formats import ResponseFormat
-from proxy_inference_engine.server.schemas.generating import BestOf, Generating
-from proxy_inference_engine.server.schemas.messages import Messages
+from proxy_inference_engine.server.schemas.generating import Choosing
+from proxy_inference_engine.server.schemas.messages import MAX_PARTS, Messages, TextPart
 from proxy_inference_engine.server.schemas.tools import ToolChoice, Tools
 
 MAX_VARIABLES = 64
@@ -15,7 +15,26 @@ MAX_VARIABLES = 64
 Variables = Annotated[dict[str, Any], Field(max_length=MAX_VARIABLES)]
 
 
-class ChatRequest(Generating):
+def _content_kind(value: object) -> str:
+    return "<parts>" if isinstance(value, list) else "<string>"
+
+
+class Prediction(Schema):
+    """The client's guess of the answer."""
+
+    type: Literal["content"]
+    content: Annotated[
+        Annotated[str, Tag("<string>")]
+        | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
+        Discriminator(_content_kind),
+    ]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatRequest(Choosing):
     messages: Messages
     max_completion_tokens: Positive | None = None
     max_tokens: Positive | None = None
@@ -35,9 +54,8 @@ class ChatRequest(Generating):
     reasoning_min_tokens: Natural | None = None
     chat_template_kwargs: Variables = Field(default_factory=dict)
 
-    best_of: BestOf = None
-    prediction: Annotated[None, later()] = None
-    store: Annotated[None, later(False)] = None
+    prediction: Prediction | None = None
+    store: bool = False
 
     audio: Annotated[None, never()] = None
     function_call: Annotated[None, never("none", "auto")] = None

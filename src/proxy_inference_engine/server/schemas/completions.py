@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from proxy_inference_engine.server.schemas.base import Natural, later, never
-from proxy_inference_engine.server.schemas.generating import BestOf, Generating
+from proxy_inference_engine.server.schemas.generating import Choosing
 
 MAX_PROMPTS = 128
 MAX_PROMPT_IDS = 4_000_000
@@ -34,12 +34,11 @@ def _is_ids(value: Any) -> bool:
     return all(type(item) is int for item in value)
 
 
-class CompletionRequest(Generating):
+class CompletionRequest(Choosing):
     prompt: Annotated[list[Prompt], PlainValidator(_prompts)]
     max_tokens: Natural = 16
     echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
 
-    best_of: BestOf = None
     suffix: Annotated[None, never("")] = None
     response_format: Annotated[None, later({"type": "text"})] = None

@@ -3,11 +3,12 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from proxy_inference_engine.server.schemas.base import MAX_INT64, Label, Natural, Schema, Share, unsupported
+from proxy_inference_engine.server.schemas.base import MAX_INT64, Label, Natural, Schema, Share
 
 MAX_CHOICES = 16
+MAX_CANDIDATES = 20
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_BIASES = 1024
@@ -107,10 +108,24 @@ class Generating(WithoutEffect):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
-def single_best(value: object, info: ValidationInfo) -> None:
-    """`best_of` comes in a later version; 1 of 1 asks for nothing."""
-    if value is not None and not (type(value) is int and value == 1 and info.data.get("n") == 1):
-        raise unsupported()
+def _enough_candidates(value: int, info: ValidationInfo) -> int:
+    if value < info.data.get("n", 1):
+        raise ValueError("it has to be at least n")
+    if value > 1 and info.data.get("stream"):
+        raise ValueError("which answers are the best is known at the end, so they cannot be streamed")
+    return value
 
 
-BestOf = Annotated[None, BeforeValidator(single_best)]
+class Choosing(Generating):
+    """Where more candidates may be generated than are answered."""
+
+    best_of: Annotated[int, Field(ge=1, le=MAX_CANDIDATES), AfterValidator(_enough_candidates)] | None = None
+
+    @property
+    def num_candidates(self) -> int | None:
+        """How many answers the best ones are chosen from; None where there is nothing to choose."""
+        return None if self.best_of == 1 else self.best_of
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_candidates or self.n

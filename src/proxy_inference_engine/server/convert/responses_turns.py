@@ -1,0 +1,172 @@
+"""Items of the Responses API as interactions: what the model itself said in one go is one turn again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NoReturn, assert_never
+
+from pydantic import TypeAdapter
+
+from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.interaction import Content, Interaction, Role, ToolCall, ToolKind
+from proxy_inference_engine.server.schemas.items import (
+    AnyItem,
+    CompactionItem,
+    CustomCallItem,
+    FunctionCallItem,
+    HostedItem,
+    Item,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
+    ReferenceItem,
+    texts_of,
+)
+from proxy_inference_engine.server.sealing import Sealer, Unopenable
+
+_SUMMARY = "What was said before, in short:\n\n"
+_INSTRUCTING = frozenset({Role.SYSTEM, Role.DEVELOPER})
+_stored: TypeAdapter[AnyItem] = TypeAdapter(Item)
+
+
+def stored_item(value: dict[str, Any]) -> AnyItem:
+    """An item that this server wrote down."""
+    return _stored.validate_python(value)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the assistant says, while it is being gathered."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+
+    @property
+    def has_spoken(self) -> bool:
+        return bool(self.texts or self.calls)
+
+    def made(self) -> Interaction:
+        fields = {"tool_calls": tuple(self.calls), "reasoning_content": "\n\n".join(self.thoughts)}
+        metadata = {name: value for name, value in fields.items() if value}
+        return Interaction(Role.ASSISTANT, tuple(map(Content.of, self.texts)), MappingProxyType(metadata))
+
+
+class Conversation:
+    """Takes items in order. `num_earlier` of them come from this server's store: errors count from there on."""
+
+    def __init__(self, sealer: Sealer, num_earlier: int = 0) -> None:
+        self._sealer = sealer
+        self._number = -1 - num_earlier
+        self._turns: list[Interaction] = []
+        self._current: _Turn | None = None
+        self._names: dict[str, str] = {}  # of the calls so far, by id
+
+    def add(self, item: AnyItem) -> None:
+        self._number += 1
+        match item:
+            case MessageItem():
+                self._message(item)
+            case FunctionCallItem() | CustomCallItem():
+                self._call(item)
+            case OutputItem():
+                self._output(item)
+            case ReasoningItem():
+                self._reasoning(item)
+            case CompactionItem():
+                self._compaction(item)
+            case HostedItem():
+                pass
+            case ReferenceItem():
+                self._refuse(f"there is no item {item.id!r} to refer to", "id")
+            case _:
+                assert_never(item)
+
+    def finish(self) -> list[Interaction]:
+        self._flush()
+        return self._turns
+
+    def _message(self, item: MessageItem) -> None:
+        texts = texts_of(item.content)
+        if item.role == "assistant":
+            if self._current is not None and self._current.has_spoken:
+                self._flush()
+            self._speaking.texts.extend(texts)
+            return
+        self._flush()
+        self._turns.append(Interaction(Role.parse(item.role), tuple(map(Content.of, texts))))
+
+    def _call(self, item: FunctionCallItem | CustomCallItem) -> None:
+        kind = ToolKind.CUSTOM if isinstance(item, CustomCallItem) else ToolKind.FUNCTION
+        self._speaking.calls.append(ToolCall(item.call_id, item.name, item.input, kind))
+        self._names[item.call_id] = item.name
+
+    def _output(self, item: OutputItem) -> None:
+        if item.call_id not in self._names:
+            self._refuse("it has to be the id of a call in an earlier item", "call_id")
+        self._flush()
+        metadata = MappingProxyType({"tool_call_id": item.call_id, "name": self._names[item.call_id]})
+        self._turns.append(Interaction(Role.TOOL, tuple(map(Content.of, texts_of(item.output))), metadata))
+
+    def _reasoning(self, item: ReasoningItem) -> None:
+        if self._current is not None and self._current.has_spoken:
+            self._flush()
+        if item.encrypted_content is not None:
+            text = self._open("reasoning", item.encrypted_content)
+        else:
+            text = "\n\n".join(part.text for part in item.content or ())
+        if text:
+            self._speaking.thoughts.append(text)
+
+    def _compaction(self, item: CompactionItem) -> None:
+        """A summary, and the items that were kept as they were."""
+        self._flush()
+        content = self._open("compaction", item.encrypted_content)
+        self._turns.append(Interaction.of(Role.USER, _SUMMARY + content["summary"]))
+        number = self._number
+        for kept in map(stored_item, content["items"]):
+            self.add(kept)
+        self._number = number
+
+    def _open(self, kind: Any, sealed: str) -> Any:
+        try:
+            return self._sealer.open(kind, sealed)
+        except Unopenable:
+            self._refuse("it was not made by this server, or was changed", "encrypted_content")
+
+    @property
+    def _speaking(self) -> _Turn:
+        if self._current is None:
+            self._current = _Turn()
+        return self._current
+
+    def _flush(self) -> None:
+        if self._current is not None:
+            self._turns.append(self._current.made())
+            self._current = None
+
+    def _refuse(self, reason: str, name: str) -> NoReturn:
+        param = f"input[{self._number}].{name}"
+        raise InvalidRequest(f"Invalid value for {param!r}: {reason}.", param=param)
+
+
+def whole_turns(turns: Sequence[Interaction]) -> list[list[Interaction]]:
+    """The conversation without its instructions, cut where the user speaks and no call waits for its result."""
+    answered = {turn.metadata.get("tool_call_id") for turn in turns if turn.role is Role.TOOL}
+    waiting: set[str] = set()
+    groups: list[list[Interaction]] = []
+    for turn in turns:
+        if turn.role in _INSTRUCTING:
+            continue
+        if not groups or (turn.role is Role.USER and not waiting):
+            groups.append([])
+        groups[-1].append(turn)
+        waiting |= {call.id for call in turn.metadata.get("tool_calls", ())} & answered
+        waiting.discard(turn.metadata.get("tool_call_id", ""))
+    return groups
+
+
+def without_oldest(turns: Sequence[Interaction], num_groups: int) -> list[Interaction]:
+    """All but the first `num_groups` whole turns; instructions stay."""
+    dropped = {turn.id for group in whole_turns(turns)[:num_groups] for turn in group}
+    return [turn for turn in turns if turn.id not in dropped]

@@ -1,0 +1,101 @@
+"""`prediction`: a guess changes how fast an answer comes, never the answer; what of it was right is counted."""
+
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.server.routes.chat import prepare
+from proxy_inference_engine.server.schemas.base import validate
+from proxy_inference_engine.server.schemas.chat import ChatRequest
+from proxy_inference_engine.server.services import Services
+from tests.api.running import HELLO, MODEL
+
+ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 40}
+PATH = "/v1/chat/completions"
+FORMAT = {"type": "choice", "choices": ["a sentence that is always the same", "another one"]}
+TOOL = {
+    "type": "function",
+    "function": {"name": "find", "parameters": {"type": "object", "properties": {"x": {"enum": [1, 2]}}}},
+}
+
+
+def guess(content: Any) -> dict[str, Any]:
+    return {"prediction": {"type": "content", "content": content}}
+
+
+def draft_ids(context_tokens: int, **fields: Any) -> tuple[int, ...]:
+    worker = Worker(StepEngine(FakeRunner(lanes=(Lane(1, context_tokens),)), max_cache_bytes=0))
+    services = create_app(worker, Config()).state.services
+    assert isinstance(services, Services)
+    return prepare(validate(ChatRequest, {**ASK, **fields}), services, "me").request.draft_ids
+
+
+def test_a_guess_arrives_as_tokens() -> None:
+    assert draft_ids(256) == ()
+    assert draft_ids(256, **guess("ab")) == tuple(b"ab")
+    assert draft_ids(256, **guess([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])) == tuple(b"ab")
+    assert draft_ids(256, **guess("<|im_end|>")) == tuple(b"<|im_end|>"), "what a client writes is never special"
+    assert len(draft_ids(256, **guess("x" * 1000))) == 256
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"temperature": 0},
+        {"n": 3},
+        {"logprobs": True, "top_logprobs": 2},
+        {"best_of": 3},
+        {"response_format": FORMAT},
+        {"tools": [TOOL], "tool_choice": "required", "max_tokens": 100},
+        {"stop": "e", "ignore_eos": True},
+        {"frequency_penalty": 1.0},
+    ],
+)
+@pytest.mark.parametrize("kind", ["right", "wrong", "partly right"])
+def test_a_guess_changes_no_answer(http: httpx.Client, fields: dict[str, Any], kind: str) -> None:
+    plain = http.post(PATH, json={**ASK, **fields}).json()
+    said = plain["choices"][0]["message"]["content"] or ""
+    content = {"right": said, "wrong": "Nothing of this is true.", "partly right": "Well, " + said[3:]}[kind]
+    answer = http.post(PATH, json={**ASK, **fields, **guess(content)}).json()
+    for one, other in zip(answer["choices"], plain["choices"], strict=True):
+        assert one["message"]["content"] == other["message"]["content"]
+        assert (one["finish_reason"], one["logprobs"]) == (other["finish_reason"], other["logprobs"])
+    assert answer["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+
+
+def test_what_was_right_is_counted(client: OpenAI) -> None:
+    plain = client.chat.completions.create(**ASK, extra_body={"ignore_eos": True})
+    said = plain.choices[0].message.content or ""
+    counts = []
+    for content in (said, "zzzz" * 10):
+        answer = client.chat.completions.create(
+            **ASK, prediction={"type": "content", "content": content}, extra_body={"ignore_eos": True}
+        )
+        details = answer.usage.completion_tokens_details if answer.usage else None
+        assert details is not None
+        counts.append((details.accepted_prediction_tokens or 0, details.rejected_prediction_tokens or 0))
+    assert counts[0][0] > 20 and counts[1][0] == 0
+
+
+def test_without_a_guess_nothing_is_counted(client: OpenAI) -> None:
+    usage = client.chat.completions.create(**ASK).usage
+    assert usage and usage.completion_tokens_details
+    assert usage.completion_tokens_details.accepted_prediction_tokens == 0
+    assert usage.completion_tokens_details.rejected_prediction_tokens == 0
+
+
+def test_each_conversation_may_have_its_own_guess(http: httpx.Client) -> None:
+    talks = [HELLO, [{"role": "user", "content": "Hello again"}]]
+    plain = http.post(PATH, json={**ASK, "messages": talks}).json()["choices"]
+    own = [guess(choice["message"]["content"])["prediction"] for choice in plain]
+    guessed = http.post(PATH, json={**ASK, "messages": talks, "prediction": own}).json()["choices"]
+    assert guessed == plain
