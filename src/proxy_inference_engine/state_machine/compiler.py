@@ -1,10 +1,14 @@
 """Grammar texts to llguidance matchers: compiled once, kept while they are used, bounded in number and size."""
 
+import queue
 import threading
+import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 import llguidance
 import numpy as np
@@ -16,6 +20,7 @@ T = TypeVar("T")
 
 _PATIENCE_S = 10.0
 _STACK_BYTES = 64 << 20
+_INLINE_CHARS = 4000  # nothing in so few leads deep, and waking another thread would take a good part of the time
 
 
 class InvalidGrammar(Exception):
@@ -64,6 +69,42 @@ class LruCache(Generic[T]):
                 self._size -= freed
 
 
+class _Job(NamedTuple):
+    work: Callable[[], llguidance.LLMatcher]
+    outcome: "Future[llguidance.LLMatcher]"
+
+
+class _Workshop:
+    """A thread of its own: llguidance follows references by recursion, deeper than most stacks are.
+
+    Always the same one, since each new thread's memory would be fresh and slow. It ends with whoever owns this.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        weakref.finalize(self, self._jobs.put, None)
+
+    def put(self, job: _Job) -> None:
+        if self._thread is None:
+            before = threading.stack_size(_STACK_BYTES)
+            try:
+                self._thread = threading.Thread(target=_work, args=(self._jobs,), name="grammar", daemon=True)
+                self._thread.start()
+            finally:
+                threading.stack_size(before)
+        self._jobs.put(job)
+
+
+def _work(jobs: "queue.SimpleQueue[_Job | None]") -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job.outcome.set_result(job.work())
+        except BaseException as error:
+            job.outcome.set_exception(error)
+        del job  # or the last one's owner would never be gone
+
+
 class Compiler:
     """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most."""
 
@@ -71,6 +112,7 @@ class Compiler:
         self._vocabulary = vocabulary
         self._limits = limits or GrammarLimits()
         self._lock = threading.Lock()
+        self._workshop = _Workshop()
 
     def compile(self, grammar: str) -> llguidance.LLMatcher:
         """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar, or Unavailable under a flood."""
@@ -78,29 +120,18 @@ class Compiler:
             raise InvalidGrammar(f"the grammar has {len(grammar)} characters, at most {self._limits.max_chars} can be")
         if not self._lock.acquire(timeout=_PATIENCE_S):
             raise Unavailable("too many grammars are being compiled; try again soon", code="server_is_overloaded")
+        if len(grammar) <= _INLINE_CHARS:
+            try:
+                return self._compile(grammar)
+            finally:
+                self._lock.release()
         outcome: Future[llguidance.LLMatcher] = Future()
-        self._start(grammar, outcome)
+        outcome.add_done_callback(lambda _: self._lock.release())  # not before: the next one would only wait in line
+        self._workshop.put(_Job(partial(self._compile, grammar), outcome))
         try:
             return outcome.result(self._limits.max_seconds)
         except TimeoutError:
             raise InvalidGrammar("it takes too long to compile") from None
-
-    def _start(self, grammar: str, outcome: "Future[llguidance.LLMatcher]") -> None:
-        """In a thread of its own: llguidance follows references by recursion, deeper than most stacks are."""
-
-        def run() -> None:
-            try:
-                outcome.set_result(self._compile(grammar))
-            except BaseException as error:
-                outcome.set_exception(error)
-            finally:
-                self._lock.release()
-
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            threading.Thread(target=run, name="grammar", daemon=True).start()
-        finally:
-            threading.stack_size(before)
 
     def _compile(self, grammar: str) -> llguidance.LLMatcher:
         limits = llguidance.LLParserLimits(
@@ -113,9 +144,8 @@ class Compiler:
         self._try(matcher)  # the first mask is the dearest: taken here, every copy has what it found
         scout = matcher.deep_copy()
         forced = scout.compute_ff_tokens()
-        if forced and not scout.is_error() and scout.consume_tokens(forced) and scout.is_stopped():
-            return matcher
-        self._try(scout)
+        if scout.is_error() or (forced and not (scout.consume_tokens(forced) and scout.is_stopped())):
+            self._try(scout)
         return matcher
 
     def _try(self, matcher: llguidance.LLMatcher) -> None:
