@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Tokenizer
+
+_MAX_ENCODED, _MAX_ENCODED_CHARS = 4096, 256
 
 
 class _Bridge:
@@ -20,12 +22,13 @@ class _Bridge:
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.num_tokens)]
         self.special_token_ids = sorted(tokenizer.control_ids | tokenizer.end_ids | set(marker_ids))
-        self._tokenizer = tokenizer
+        # What grammars force is the same few texts over and over: keys, and what stands between them.
+        self._encode = lru_cache(maxsize=_MAX_ENCODED)(tokenizer.encode)
 
     def __call__(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise TypeError("only text is encoded")  # llguidance tries bytes first, once
-        return self._tokenizer.encode(text)
+        return self._encode(text) if len(text) <= _MAX_ENCODED_CHARS else self._encode.__wrapped__(text)
 
 
 class GrammarVocabulary:
