@@ -89,7 +89,7 @@ def test_streamed_equals_whole(http: httpx.Client, fields: dict[str, Any]) -> No
     assert all(choice["delta"]["role"] == "assistant" for choice in roles)
     for choice in answer["choices"]:
         own = [part for chunk in chunks for part in chunk["choices"] if part["index"] == choice["index"]]
-        text = "".join(part["delta"].get("content", "") for part in own)
+        text = "".join(part["delta"].get("content") or "" for part in own)
         assert text == (choice["message"]["content"] or "")
         assert own[-1]["finish_reason"] == choice["finish_reason"]
         calls = [call for part in own for call in part["delta"].get("tool_calls", [])]

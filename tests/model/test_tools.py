@@ -91,7 +91,7 @@ def check_reply(wish: Wish, reply: Reply) -> str:
         return "refused"
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in wish.tools}
     answer = reply.answer
-    assert "tool_call>" not in answer.text and (not wish.names or not answer.text.strip()), answer.text
+    assert "<tool_call>" not in answer.text and (not wish.names or not answer.text.strip()), answer.text
     for call in answer.calls:
         assert call.name in (wish.names or schemas)
         assert call.is_complete or (reply.reason == "length" and call is answer.calls[-1])

@@ -24,7 +24,7 @@ from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Step
 from proxy_inference_engine.server.jsons import dumps
 
-_ROLE = '"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}'
+_ROLE = '"delta":{"role":"assistant","content":%s,"refusal":null},"logprobs":null,"finish_reason":null}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class ChatShape:
     hidden_stops: frozenset[str] = frozenset()  # the model family's own: nobody asked for them
     custom_names: frozenset[str] = frozenset()  # the tools that take text
     names_tool: bool = False  # the client said which tool: that it was called is no news
+    only_calls: bool = False  # there will be no content, and the first delta says so
     num_candidates: int | None = None  # the choices are the best of so many; None: there are no others
 
     def ending(self, ended: Ended, has_calls: bool) -> dict[str, str]:
@@ -72,7 +73,8 @@ class ChatFrames:
 
     def _roles(self) -> str:
         self._has_begun = True
-        return "".join(self._writer.chunk(f'{{"index":{choice},{_ROLE}') for choice in range(len(self._shapes)))
+        roles = (_ROLE % ("null" if shape.only_calls else '""') for shape in self._shapes)
+        return "".join(self._writer.chunk(f'{{"index":{choice},{role}') for choice, role in enumerate(roles))
 
     def _frame(self, choice: int, event: Event, is_last: bool) -> str:
         match event:

@@ -20,7 +20,7 @@ from proxy_inference_engine.server.convert.reasoning import make_reasoning
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
 from proxy_inference_engine.server.convert.request import extra_work, num_top_logprobs
 from proxy_inference_engine.server.convert.stored import chat_record
-from proxy_inference_engine.server.convert.tools import is_named, make_tools
+from proxy_inference_engine.server.convert.tools import is_named, make_tools, must_call
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Asked, Generation
 from proxy_inference_engine.server.ids import new_id
@@ -156,5 +156,12 @@ def _shape(body: ChatRequest, family_stops: Sequence[str]) -> ChatShape:
     hidden = frozenset(family_stops).difference(body.stop or ())
     custom_names = frozenset(tool.custom.name for tool in body.tools if isinstance(tool, CustomTool))
     return ChatShape(
-        body.n, body.logprobs, body.include_usage, hidden, custom_names, is_named(body), body.num_candidates
+        num_choices=body.n,
+        has_logprobs=body.logprobs,
+        include_usage=body.include_usage,
+        hidden_stops=hidden,
+        custom_names=custom_names,
+        names_tool=is_named(body),
+        only_calls=must_call(body),
+        num_candidates=body.num_candidates,
     )
