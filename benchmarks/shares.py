@@ -176,6 +176,11 @@ class _TimedMatcher:
         self._ledger.mask_us.append(seconds * 1e6)
         return allowed
 
+    def prepare(self) -> None:
+        began = time.perf_counter()
+        self._matcher.prepare()
+        self._ledger.seconds += time.perf_counter() - began
+
     def forced(self) -> list[int]:
         began = time.perf_counter()
         ids = self._matcher.forced()

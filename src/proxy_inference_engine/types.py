@@ -62,6 +62,10 @@ class Matcher(Protocol):
         """Nothing but an end token can follow."""
         ...
 
+    def prepare(self) -> None:
+        """Work out now what `mask` will say: cheaper while the grammar is still in the processor's caches."""
+        ...
+
     def mask(self) -> NDArray[np.bool_] | None:
         """(vocabulary,): True where a token may come next; None where every token may."""
         ...
@@ -81,6 +85,23 @@ class Constraint(Protocol):
     def start(self) -> Matcher: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Image:
+    """A decoded picture. Equal pictures have equal digests."""
+
+    digest: bytes  # 32 bytes, of the size and the pixels
+    pixels: NDArray[np.uint8]  # (height, width, 3), RGB, upright
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """Where in a prompt an image stands: the positions that are its own, not the marker texts around them."""
+
+    start: int
+    num_tokens: int
+    image: Image
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What the engine runs: proved at the edge, frozen, in token ids."""
@@ -96,6 +117,7 @@ class Request:
     constraint: Constraint | None = None
     draft_ids: tuple[int, ...] = ()  # the client's guess of the answer, to be checked several tokens at a time
     state_sampling: Mapping[State, Sampling] = field(default_factory=lambda: MappingProxyType({}))
+    images: tuple[ImageSpan, ...] = ()  # from the first to the last; `prompt_ids` has the family's image token there
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +147,17 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafted:
+    """How many tokens of the client's guess were right so far, and how many were not.
+
+    Comes before the tokens of the step that showed it.
+    """
+
+    num_accepted: int
+    num_rejected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     queued_ms: float
     prompt_ms: float
@@ -144,5 +177,5 @@ class Failed:
     error: PieError
 
 
-# Per choice: Prefilled, Token*, then exactly one of Finished or Failed (Failed may come at any time).
-Output = Prefilled | Token | Finished | Failed
+# Per choice: Prefilled, (Drafted | Token)*, then exactly one of Finished or Failed (Failed may come at any time).
+Output = Prefilled | Drafted | Token | Finished | Failed

@@ -232,10 +232,10 @@ WRONG: list[tuple[str, dict[str, Any], int, str, str]] = [
     ("POST", {**ASK, "messages": TOOL_LOOP[:2]}, 400, "invalid_request_error", "results"),
     (
         "POST",
-        {**ASK, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        {**ASK, "messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
         400,
         "invalid_request_error",
-        "'messages[0].content[0]' is of type 'image'",
+        "'messages[0].content[0]' is of type 'document'",
     ),
     (
         "POST",

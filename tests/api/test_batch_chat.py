@@ -84,13 +84,16 @@ def test_each_is_answered_as_alone(http: httpx.Client, fields: dict[str, Any], o
 def test_streamed_equals_whole(http: httpx.Client, fields: dict[str, Any]) -> None:
     answer, chunks = post(http, messages=TALKS, **fields), streamed(http, messages=TALKS, **fields)
     num_choices = len(answer["choices"])
-    roles = [chunk["choices"][0] for chunk in chunks[:num_choices]]
+    roles = [part for chunk in chunks for part in chunk["choices"] if "role" in part["delta"]]
     assert [choice["index"] for choice in roles] == list(range(num_choices))
     assert all(choice["delta"]["role"] == "assistant" for choice in roles)
     for choice in answer["choices"]:
         own = [part for chunk in chunks for part in chunk["choices"] if part["index"] == choice["index"]]
         text = "".join(part["delta"].get("content") or "" for part in own)
         assert text == (choice["message"]["content"] or "")
+        assert "role" in own[0]["delta"] and any("content" in part["delta"] for part in own)
+        has_content = any(part["delta"].get("content") is not None for part in own)
+        assert has_content == (choice["message"]["content"] is not None)
         assert own[-1]["finish_reason"] == choice["finish_reason"]
         calls = [call for part in own for call in part["delta"].get("tool_calls", [])]
         arguments = "".join(call["function"]["arguments"] for call in calls)

@@ -16,7 +16,7 @@ from proxy_inference_engine.server.routes.chat import prepare
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.services import Services
-from tests.api.running import HELLO, MODEL
+from tests.api.running import HELLO, MODEL, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 40}
 PATH = "/v1/chat/completions"
@@ -84,6 +84,33 @@ def test_what_was_right_is_counted(client: OpenAI) -> None:
         assert details is not None
         counts.append((details.accepted_prediction_tokens or 0, details.rejected_prediction_tokens or 0))
     assert counts[0][0] > 20 and counts[1][0] == 0
+
+
+def test_a_stop_string_does_not_hide_what_was_right(client: OpenAI) -> None:
+    extra = {"ignore_eos": True}
+    said = client.chat.completions.create(**ASK, extra_body=extra).choices[0].message.content or ""
+    stop = said[-6:-3]
+    for content, is_right in ((said, True), (said[:10] + "z" * 20, False)):
+        fields: dict[str, Any] = {**ASK, **guess(content), "stop": stop, "extra_body": extra}
+        whole = client.chat.completions.create(**fields)
+        *_, last = client.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True})
+        assert whole.choices[0].finish_reason == "stop"
+        for usage in (whole.usage, last.usage):
+            details = usage.completion_tokens_details if usage else None
+            assert details is not None
+            assert details.accepted_prediction_tokens
+            assert (details.rejected_prediction_tokens == 0) == is_right
+
+
+def test_every_guess_is_in_the_metrics() -> None:
+    with running() as live, live.http() as http:
+        said = http.post(PATH, json={**ASK, "ignore_eos": True}).json()["choices"][0]["message"]["content"]
+        assert live.stats.total_draft_tokens == live.stats.total_draft_tokens_accepted == 0
+        http.post(PATH, json={**ASK, "ignore_eos": True, **guess(said[:-2] + "zz")})
+        stats, text = live.stats, http.get("/metrics").text
+    assert 0 < stats.total_draft_tokens_accepted < stats.total_draft_tokens
+    for name in ("draft_tokens", "draft_tokens_accepted"):
+        assert f"pie_{name}_total {float(getattr(stats, f'total_{name}'))}" in text
 
 
 def test_without_a_guess_nothing_is_counted(client: OpenAI) -> None:

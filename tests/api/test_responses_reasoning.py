@@ -111,9 +111,14 @@ def test_max_tool_calls(thinking: Running) -> None:
     eager = {"logit_bias": {**QUIET, "262": 100, "10": 100}}  # the marker, and what stands between two calls
     with thinking.openai() as client:
         assert len(called(ask(client, **fields, extra=eager, max_output_tokens=200))) > 3
+        num_tokens = []
         for limit in (1, 2, 3):
             answer = ask(client, **fields, extra=eager, max_tool_calls=limit, max_output_tokens=200)
             assert called(answer) == [("ping", "{}")] * limit and answer.status == "completed"
+            assert answer.usage is not None
+            num_tokens.append(answer.usage.output_tokens)
+        first, second, third = num_tokens  # no call is generated and dropped: each costs its own tokens
+        assert third - second == second - first > 0 and third < 200
         assert called(ask(client, tools=[PING], max_tool_calls=0, max_output_tokens=20)) == []
         with pytest.raises(openai.BadRequestError, match="max_tool_calls"):
             ask(client, **fields, max_tool_calls=0)

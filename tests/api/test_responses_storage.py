@@ -11,10 +11,11 @@ from typing import Any
 import openai
 import pytest
 
+from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.store import Store, StoreLimits
-from tests.api.running import running
-from tests.api.test_responses import ASK, ask, frames
+from proxy_inference_engine.store import Store, StoreLimits, chains
+from tests.api.running import MODEL, running
+from tests.api.test_responses import ASK, ask, frames, read
 
 
 def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -27,6 +28,53 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
         events = list(client.responses.retrieve(first.id, stream=True))
         assert events[-1].type == "response.incomplete" and events[-1].response == first
         assert ask(client, input="More", previous_response_id=first.id).output_text == whole.output_text
+
+
+@pytest.mark.parametrize("way", ["previous_response_id", "conversation"])
+def test_a_long_conversation_does_not_outgrow_the_store(way: str) -> None:
+    """Each response is stored by itself, and what is deleted stays for those that build on it."""
+    limits = StoreLimits(max_bytes=6000)
+    with (
+        closing(Store.open(None, limits=limits)) as store,
+        running(FakeRunner(lanes=(Lane(1, 8192),)), store=store) as live,
+        live.openai() as client,
+    ):
+        link: dict[str, Any] = {"conversation": client.conversations.create().id} if way == "conversation" else {}
+        whole: list[Any] = []
+        before = None
+        for number in range(12):
+            asked = {"role": "user", "content": f"{number}" * 300}
+            answer = ask(client, input=[asked], max_output_tokens=4, **link)
+            whole += [asked, *(item.model_dump() for item in answer.output)]
+            assert len(client.responses.input_items.list(answer.id).data) == 1
+            if way != "conversation":
+                link = {way: answer.id}
+                if before is not None:
+                    client.responses.delete(before)
+                before = answer.id
+        last: Any = {"role": "user", "content": "Go on"}
+        counted = client.responses.input_tokens.count(model=MODEL, input=[last], **link).input_tokens
+        assert counted == client.responses.input_tokens.count(model=MODEL, input=[*whole, last]).input_tokens > 3000
+        # From the last response of a conversation on, by its id.
+        branch = client.responses.input_tokens.count(model=MODEL, input=[last], previous_response_id=answer.id)
+        assert branch.input_tokens == counted
+
+
+def test_what_a_history_cannot_be_read_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running() as live, live.openai() as client:
+        conversation = client.conversations.create().id
+        answer = ask(client, max_output_tokens=4, conversation=conversation)
+        monkeypatch.setattr(chains, "MAX_BYTES", 10)
+        for link in ({"previous_response_id": answer.id}, {"conversation": conversation}):
+            with pytest.raises(openai.BadRequestError) as caught:
+                ask(client, **link)
+            assert (caught.value.code, caught.value.param) == ("context_length_exceeded", next(iter(link)))
+        monkeypatch.undo()
+        client.conversations.delete(conversation)
+        with pytest.raises(openai.NotFoundError) as gone:
+            ask(client, previous_response_id=answer.id)
+        assert gone.value.code == "previous_response_not_found"
+        assert client.responses.retrieve(answer.id) == answer
 
 
 # A server that dies while a response runs in the background.
@@ -56,6 +104,16 @@ def test_a_crash_is_told(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError):
             client.responses.cancel(response.id)
         assert ask(client, max_output_tokens=5, previous_response_id=response.id).status == "incomplete"
+        with live.http() as http:
+            shown = http.get(f"/v1/responses/{response.id}").json()
+            for after in (-1, 0, 1, 2, 57):  # the last number that a client has seen
+                query = {"stream": "true"} | ({"starting_after": str(after)} if after >= 0 else {})
+                events = read(http.get(f"/v1/responses/{response.id}", params=query).text, first=after + 1)
+                begun = ["response.created", "response.queued"][after + 1 :]
+                assert [event["type"] for event in events] == [*begun, "error", "response.failed"]
+                assert events[-1]["response"] == shown
+        with pytest.raises(openai.APIError, match="stopped before"):
+            list(client.responses.retrieve(response.id, stream=True))
 
 
 def test_a_full_disk_stops_only_what_is_stored(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ class ScriptedMatcher:
     def is_complete(self) -> bool:
         return self.num_tokens >= self.script.most
 
+    def prepare(self) -> None:
+        """There is nothing to work out."""
+
     def mask(self) -> NDArray[np.bool_] | None:
         if self._hash % 5 == 0 and not self._forced:
             return None

@@ -15,6 +15,7 @@ from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
 from tests.clock import Clock
+from tests.deferred import DeferredRunner
 from tests.sim.scripted import ScriptedConstraint
 
 POISON = 7  # a token id that makes its sequence's logits NaN
@@ -46,7 +47,7 @@ class Simulation:
         self.lanes = self._lanes()
         self.can_splice = self.random.random() < 0.8
         self.fault_rate = self.random.choice([0.0, 0.0, 0.0, 0.02])
-        runner = FakeRunner(
+        runner = DeferredRunner(
             lanes=self.lanes,
             step_seconds=lambda num_tokens: 0.002 + 0.001 * num_tokens,
             sleep=self.clock.sleep,
@@ -55,6 +56,8 @@ class Simulation:
             poison_id=POISON,
             can_splice=self.can_splice,
         )
+        if random.Random(f"defer {seed}").random() < 0.4:
+            runner.defer()
         budget = self.random.choice([0, 2_000, 20_000, 2_000_000])
         self.guessing = random.Random(f"guess {seed}")
         runner.max_logits = self.guessing.choice([runner.max_logits, 9])

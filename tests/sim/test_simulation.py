@@ -130,7 +130,8 @@ def test_catches_a_jump_past_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             return []
         forced = sequence.matcher.forced()
         for token_id in forced:
-            self._append(sequence, token_id)
+            sequence.append(token_id)
+            self._accept(sequence, token_id)
         return forced
 
     monkeypatch.setattr(StepEngine, "_jump", over)

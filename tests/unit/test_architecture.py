@@ -16,7 +16,7 @@ MAX_FUNCTION_LINES = 60
 # Who may import whom; what can be reached over several arrows may be imported too.
 ARROWS = {
     "cli": {"server", "log"},
-    "server": {"engine", "prompt", "output", "models", "config", "state_machine", "store"},
+    "server": {"engine", "prompt", "output", "models", "config", "state_machine", "store", "images"},
     "models": {"engine", "runners", "config"},
     "engine": {"cache", "sampling", "state_machine", "runners"},
     "cache": {"runners.base"},
@@ -28,6 +28,7 @@ ARROWS = {
     "formats": set(),
     "runners": set(),
     "store": set(),
+    "images": set(),
     "log": set(),
 }
 EVERYONE = {"types", "errors", "interaction"}
@@ -37,7 +38,7 @@ LIBRARIES = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "uvloop": {"server"},
-    "httptools": {"server"},
+    "httptools": {"server", "images"},
     "prometheus_client": {"server"},
     "pydantic": {"server", "config"},
     "pydantic_core": {"server", "config"},
@@ -47,9 +48,14 @@ LIBRARIES = {
     "llguidance": {"state_machine"},
     "cryptography": {"server.sealing"},
     "sqlite3": {"store"},
-    "numpy": {"runners", "cache", "sampling", "engine", "state_machine", "types"},
+    "PIL": {"images", "runners.mlx"},
+    "mlx": {"runners.mlx"},
+    "mlx_lm": {"runners.mlx"},
+    "mlx_vlm": {"runners.mlx"},
+    "tokenizers": {"runners.mlx"},
+    "numpy": {"runners", "cache", "sampling", "engine", "state_machine", "types", "images"},
 }
-MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load"}
+MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.load_mlx"}
 
 
 def is_within(module: str, folder: str) -> bool:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -131,6 +132,7 @@ def project(root: Path) -> Path:
     for name, text in (
         ("requirements.txt", "numpy==1.0\nllama_cpp_python==0.3\n"),
         ("requirements-dev.txt", "pytest==1\n"),
+        ("requirements-mlx.txt", "mlx==1\n"),
         ("pyproject.toml", ""),
     ):
         (root / name).write_text(text)
@@ -176,6 +178,64 @@ def test_the_tests_install_more_and_leave_nothing_for_serve(tmp_path: Path) -> N
     (root / "requirements-dev.txt").write_text("pytest==2\n")
     assert not install.Installer(root, is_dev=False).run()
     assert install.Installer(root, is_dev=True).run()
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> None:
+    monkeypatch.setattr(install.sys, "platform", system)
+    monkeypatch.setattr(install.platform, "machine", lambda: processor)
+
+
+@pytest.mark.parametrize(
+    ("system", "processor", "is_dev", "expected"),
+    [
+        ("darwin", "arm64", False, True),
+        ("darwin", "arm64", True, True),
+        ("darwin", "x86_64", True, False),
+        ("linux", "x86_64", False, False),
+        ("linux", "x86_64", True, True),
+        ("linux", "aarch64", True, True),
+        ("freebsd14", "amd64", True, False),
+    ],
+)
+def test_who_gets_mlx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, processor: str, is_dev: bool, expected: bool
+) -> None:
+    root = project(tmp_path / "project")
+    machine(monkeypatch, system, processor)
+    install.Installer(root, is_dev=is_dev).run()
+    steps = asked(root)
+    assert any("requirements-mlx.txt" in step for step in steps) == expected
+    assert (f"--no-deps {install.VISION}" in steps) == expected
+    with (root / "requirements-mlx.txt").open("a") as file:
+        file.write("# changed\n")
+    assert install.Installer(root, is_dev=is_dev).run() == expected
+
+
+def test_the_versions_are_the_same_in_every_file() -> None:
+    """A package that two files pin is pinned alike, and what pyproject.toml pins exactly is what is installed."""
+    root = SCRIPT.parents[1]
+    pins: dict[str, set[str]] = {}
+    for name in ("requirements.txt", "requirements-dev.txt", "requirements-mlx.txt"):
+        for line in (root / name).read_text().splitlines():
+            if line and not line.startswith("#"):
+                package, _, version = line.partition(";")[0].strip().partition("==")
+                assert version, line
+                pins.setdefault(canonical(package), set()).add(version)
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    for each in (*wanted, install.VISION):
+        package, _, version = each.partition(";")[0].partition("==")
+        if version:
+            pins.setdefault(canonical(package), set()).add(version.strip())
+    assert {package: found for package, found in pins.items() if len(found) > 1} == {}
+    assert {"mlx", "mlx-lm", "mlx-vlm", "llama-cpp-python"} <= pins.keys()
+
+
+def canonical(package: str) -> str:
+    return package.lower().replace("_", "-")
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml"])

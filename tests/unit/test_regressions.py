@@ -11,7 +11,7 @@ from proxy_inference_engine.engine.pace import Pace
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import TEXT_END, TURN_END, FakeRunner, FakeSegment
 from proxy_inference_engine.runners.llama_cpp.blob import Layout
-from proxy_inference_engine.runners.llama_cpp.plan import plan_lanes
+from proxy_inference_engine.runners.plan import plan_lanes
 from proxy_inference_engine.types import Limits, Sampling
 from tests.clock import Clock
 from tests.requests import make_request

@@ -16,13 +16,24 @@ _COMMANDS = {
 }
 # What matters when nobody but this terminal is served.
 _LOCAL_FLAGS = frozenset(
-    {"model", "context", "format", "convert_weights", "gpu_layers", "threads", "exact", "cache_dir", "log_level"}
+    {
+        "model",
+        "engine",
+        "context",
+        "format",
+        "convert_weights",
+        "gpu_layers",
+        "threads",
+        "exact",
+        "cache_dir",
+        "log_level",
+    }
 )
 
 
 _FLAGS: dict[str, frozenset[str] | None] = {
     "serve": None,  # all of them
-    "schema": frozenset({"model", "format", "log_level"}),
+    "schema": frozenset({"model", "engine", "format", "log_level"}),
 }
 
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 from proxy_inference_engine.config.aliases import parse_aliases
+from proxy_inference_engine.config.hosts import AllowedHost, parse_hosts
 from proxy_inference_engine.config.keys import ApiKey, join_keys, parse_key
 from proxy_inference_engine.config.sizes import parse_size
 from proxy_inference_engine.config.states import StateSampling, parse_states
@@ -114,8 +115,40 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         default=30.0, ge=0, le=3600, description="After SIGTERM, running answers get this long to finish."
     )
 
+    fetch_images: Annotated[bool, Place("server", is_flag=False)] = Field(
+        default=True,
+        description="Whether images are fetched from http and https URLs; if not, only data URLs count.",
+    )
+    fetch_allow: Annotated[
+        tuple[AllowedHost, ...], BeforeValidator(parse_hosts), Place("server", "HOSTS", is_flag=False)
+    ] = Field(
+        default=(),
+        description="Private hosts that images may be fetched from: `host` or `host:port`, several between commas.",
+    )
+    image_timeout_seconds: Annotated[float, Number, Place("server", is_flag=False)] = Field(
+        default=10.0, gt=0, le=600, description="An image that takes longer to fetch is refused."
+    )
+    max_images: Annotated[int, Number, Place("server", is_flag=False)] = Field(
+        default=16, ge=1, le=1024, description="Images of one request."
+    )
+    max_image_bytes: Annotated[Size, Place("server", is_flag=False)] = Field(
+        default=10 * 1024 * 1024, ge=1, le=1 << 30, description="Size of one image's file."
+    )
+    max_image_pixels: Annotated[int, Number, Place("server", is_flag=False)] = Field(
+        default=40_000_000,
+        ge=1,
+        le=80_000_000,
+        description="Width times height of one image; those of a request together may have twice as many.",
+    )
+
     model: Annotated[Text | None, Place("model", "FILE")] = Field(
-        default=None, description="Path of a GGUF file (of a split one any part); unset: the bundled model."
+        default=None,
+        description="Path of a GGUF file (of a split one any part) or of a folder with safetensors, or `owner/model` "
+        "in the Hugging Face cache; unset: the bundled model.",
+    )
+    engine: Annotated[Literal["auto", "llama.cpp", "mlx"], Place("model")] = Field(
+        default="auto",
+        description="What computes: llama.cpp runs GGUF files, MLX safetensors; `auto` goes by the model.",
     )
     context: Annotated[int | None, Auto, Number, Place("model")] = Field(
         default=None,
@@ -150,7 +183,7 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     exact: Annotated[bool, Place("engine")] = Field(
         default=False, description="The same answer to the bit alone, in a batch and from the cache; a little slower."
     )
-    step_target_ms: Annotated[float, Number, Place("engine")] = Field(
+    step_target_ms: Annotated[float, Number, Place("engine", is_flag=False)] = Field(
         default=200.0,
         gt=0,
         le=60_000,

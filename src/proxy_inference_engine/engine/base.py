@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer, Vector
+from proxy_inference_engine.runners.base import EmbeddingInfo, Eyes, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Output, Request
 
 
@@ -46,6 +46,8 @@ class Stats(NamedTuple):
     heartbeat_age_s: float  # since the engine thread last went round its loop
     num_embedding: int = 0  # embedding requests that wait or are being computed
     total_embedded_tokens: int = 0
+    total_draft_tokens: int = 0  # guessed ahead and computed, and how many of them were right
+    total_draft_tokens_accepted: int = 0
 
 
 class Engine(Protocol):
@@ -56,6 +58,11 @@ class Engine(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def eyes(self) -> Eyes | None:
+        """None: the model takes no images."""
+        ...
 
     @property
     def context_tokens(self) -> int:

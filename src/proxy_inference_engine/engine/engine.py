@@ -1,33 +1,47 @@
 """The engine: `step` is the whole of it. Read this first.
 
-Synchronous and single-threaded, with the clock passed in, so a simulator can drive it. Knows token ids, not text.
+Single-threaded, with the clock passed in, so a simulator can drive it. Knows token ids, not text. Where a device
+chooses tokens, a step hands out what was chosen in the one before: the device computes while the host does the rest.
 """
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
+from proxy_inference_engine.engine.choosing import Choosing
+from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.pace import Pace
+from proxy_inference_engine.engine.rows import is_wide, make_row
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
 from proxy_inference_engine.engine.sequence import Group, Sequence
 from proxy_inference_engine.engine.speculation import make_drafter
+from proxy_inference_engine.engine.totals import Totals
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError
-from proxy_inference_engine.runners.base import Logits, Row, Runner
+from proxy_inference_engine.runners.base import Logits, Runner
 from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
 from proxy_inference_engine.sampling.sampler import InvalidLogits
 from proxy_inference_engine.sampling.samplers import Samplers
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
-from proxy_inference_engine.types import Failed, Finished, FinishReason, Output, Prefilled, Request, Timings, Token
+from proxy_inference_engine.types import (
+    Drafted,
+    Failed,
+    Finished,
+    FinishReason,
+    Logprob,
+    Output,
+    Prefilled,
+    Request,
+    Timings,
+    Token,
+)
 
 _log = logging.getLogger(__name__)
-
-_NOTHING: frozenset[int] = frozenset()
 
 
 class Delivery(NamedTuple):
@@ -36,21 +50,6 @@ class Delivery(NamedTuple):
     request_id: str
     choice: int
     output: Output
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counters that only grow."""
-
-    prompt_tokens: int = 0
-    prompt_tokens_cached: int = 0
-    generated_tokens: int = 0
-    steps: int = 0
-    step_seconds: float = 0.0
-    forward_seconds: float = 0.0
-    failures: int = 0
-    draft_tokens: int = 0  # guessed ahead and computed
-    draft_tokens_accepted: int = 0
 
 
 class StepEngine:
@@ -75,7 +74,9 @@ class StepEngine:
         self._outbox: list[Delivery] = []
         self._arrivals = 0
         self._clock = clock
-        self._end_ids = runner.tokenizer.end_ids
+        self._choosing = Choosing(runner.tokenizer.end_ids, runner.chooser)
+        self._deferral = Deferral(runner.chooser, self._fail_each)
+        self._forwarded_at: float | None = None  # the end of the last pass, where passes follow each other
         self._ngram_draft_tokens = ngram_draft_tokens
 
     @property
@@ -123,17 +124,21 @@ class StepEngine:
                 self._close(sequence)
 
     def step(self) -> list[Delivery]:
-        """One turn: schedule, forward, sample, hand out."""
+        """One turn: schedule, forward, choose, hand out."""
         started = self._clock()
         grants = self.scheduler.schedule()
+        for grant in grants:
+            grant.sequence.start(started)
+        logits = self._forward(grants) if grants else []
+        self._land(grants)
+        for grant, rows in zip(grants, logits, strict=False):
+            self._advance_safely(grant, rows)
+        self._deferral.take_off()
         if grants:
-            for grant in grants:
-                grant.sequence.start(started)
-            logits = self._forward(grants)
-            for grant, rows in zip(grants, logits, strict=False):
-                self._advance_safely(grant, rows)
             self.totals.steps += 1
             self.totals.step_seconds += self._clock() - started
+        else:
+            self._forwarded_at = None
         delivered, self._outbox = self._outbox, []
         return delivered
 
@@ -149,27 +154,33 @@ class StepEngine:
         for attempt in (1, 2):
             began = self._clock()
             try:
-                logits = self.runner.forward([_row(grant) for grant in grants])
+                logits = self.runner.forward([make_row(grant) for grant in grants])
             except Exception:
                 _log.exception("forward pass failed (attempt %d)", attempt)
                 if not self._take_back(grants):
                     break
                 continue
-            seconds = self._clock() - began
-            self.totals.forward_seconds += seconds
-            self.num_forward_failures = 0
-            self._observe(grants, seconds)
+            self._account(grants, began)
             return logits
         self.num_forward_failures += 1
-        for grant in grants:
-            self._fail(grant.sequence.request.id, EngineFailure("the model failed to compute this request"))
+        self._fail_each([grant.sequence for grant in grants])
         return []
+
+    def _account(self, grants: list[Grant], began: float) -> None:
+        now = self._clock()
+        self.totals.forward_seconds += now - began
+        self.num_forward_failures = 0
+        if self.runner.chooser is None:
+            self._observe(grants, now - began)
+        elif self._forwarded_at is not None:  # at most one pass waits for another, so this is what one takes
+            self._observe(grants, now - self._forwarded_at)
+        self._forwarded_at = now
 
     def _observe(self, grants: list[Grant], seconds: float) -> None:
         """Tell the pace what a pass cost; one with jumps or guesses in it says little of rows or of prompts."""
         num_decoding = sum(grant.sequence.num_pending == 1 for grant in grants)
         num_tokens = sum(grant.num_tokens for grant in grants)
-        if not any(_is_wide(grant) for grant in grants):
+        if not any(is_wide(grant) for grant in grants):
             self.pace.observe(num_decoding, num_tokens - num_decoding, seconds)
 
     def _take_back(self, grants: list[Grant]) -> bool:
@@ -183,41 +194,71 @@ class StepEngine:
         return True
 
     def _advance_safely(self, grant: Grant, logits: Logits) -> None:
+        if not grant.sequence.is_over:  # a sibling failed in this very step, or what the device chose was its end
+            self._guard(grant.sequence.request.id, lambda: self._advance(grant, logits))
+
+    def _guard(self, request_id: str, work: Callable[[], None]) -> None:
         """The border of one request: whatever goes wrong here ends that request and no other."""
-        if grant.sequence.is_over:  # a sibling failed in this very step
-            return
         try:
-            self._advance(grant, logits)
-        except Exception as error:
-            request_id = grant.sequence.request.id
-            if isinstance(error, InvalidLogits):
-                self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
-            elif isinstance(error, GrammarFailure):
-                _log.warning("the grammar of request %s failed: %s", request_id, error)
-                self._fail(request_id, EngineFailure("the grammar is too complex to go on", code="grammar_failed"))
-            else:
-                _log.exception("request %s failed", request_id)
-                self._fail(request_id, EngineFailure("this request failed inside the engine"))
+            work()
+        except InvalidLogits:
+            self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
+        except GrammarFailure as error:
+            _log.warning("the grammar of request %s failed: %s", request_id, error)
+            self._fail(request_id, EngineFailure("the grammar is too complex to go on", code="grammar_failed"))
+        except Exception:
+            _log.exception("request %s failed", request_id)
+            self._fail(request_id, EngineFailure("this request failed inside the engine"))
 
     def _advance(self, grant: Grant, logits: Logits) -> None:
         """Commit what was computed; when all of it was, choose what comes next."""
         sequence, first = grant.sequence, grant.sequence.num_computed
         sequence.num_computed += grant.num_tokens
         if sequence.wants_prompt_logprobs:
-            self._add_prompt_logprobs(sequence, first, logits)
+            self._add_prompt_logprobs(sequence, first, np.asarray(logits))
         if sequence.num_pending:
             return
         if not sequence.is_prefilled:
             self._finish_prompt(sequence)
-        reason = self._end_reason(sequence) or self._extend(grant, logits)
+        reason = self._end_reason(sequence)
+        if reason is None and self._choosing.can_defer(sequence):
+            self._deferral.want(sequence, self._choosing.want(sequence, logits))
+            return
+        reason = reason or self._extend(grant, np.asarray(logits))
         if reason is not None:
             self._finish(sequence, reason)
+
+    def _land(self, grants: list[Grant]) -> None:
+        """Take in what the device chose in the step before; it has the grants to compute meanwhile."""
+        began = self._clock()
+        landed = self._deferral.land()
+        self.totals.forward_seconds += self._clock() - began
+        granted = {grant.sequence: grant.num_tokens for grant in grants} if landed else {}
+        for sequence, token_id in landed:
+            if not sequence.is_over:
+                settle = partial(self._settle, sequence, token_id, granted.get(sequence, 0))
+                self._guard(sequence.request.id, settle)
+
+    def _settle(self, sequence: Sequence, token_id: int, num_granted: int) -> None:
+        if token_id < 0:
+            raise InvalidLogits
+        sequence.settle(token_id)
+        is_end = self._take(sequence, token_id)
+        reason = "stop" if is_end else self._end_reason(sequence)
+        if reason is not None:
+            sequence.num_computed += num_granted  # its slot has the last token already, and may be unable to forget it
+            self._finish(sequence, reason)
+
+    def _fail_each(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self._fail(sequence.request.id, EngineFailure("the model failed to compute this request"))
 
     def _extend(self, grant: Grant, logits: Logits) -> FinishReason | None:
         """Choose a token, and one more after each guessed one that was chosen too; why the choice ends, if it does."""
         sequence, _, draft_ids = grant
         logits = logits[-1 - len(draft_ids) :]  # row i stands after i guessed tokens
         num_right, reason = 0, None
+        first = len(self._outbox)
         while reason is None and not sequence.num_pending:
             is_end = self._sample(sequence, logits[num_right])
             num_known = common_prefix(sequence.ids[sequence.num_computed :], draft_ids[num_right:])
@@ -229,6 +270,10 @@ class StepEngine:
             sequence.drafter.observe(len(draft_ids), num_right)
             self.totals.draft_tokens += len(draft_ids)
             self.totals.draft_tokens_accepted += num_right
+            if sequence.request.draft_ids:
+                # Before the tokens: a stop string in them ends the choice for whoever reads on.
+                drafted = Drafted(sequence.drafter.num_accepted, sequence.drafter.num_rejected)
+                self._outbox.insert(first, Delivery(sequence.request.id, sequence.choice, drafted))
         return reason
 
     def _cut(self, sequence: Sequence) -> None:
@@ -237,21 +282,27 @@ class StepEngine:
         self.runner.truncate(sequence.slot, sequence.num_computed)
 
     def _sample(self, sequence: Sequence, logits: Logits) -> bool:
-        """Choose a token; what the grammar then forces is appended unseen by the model, and computed with it.
+        """Choose a token here. True when it is an end token."""
+        token_id = self._choosing.choose(sequence, logits)
+        num_top, logprob = sequence.request.num_top_logprobs, None
+        if num_top is not None:
+            logprob = logprob_of(logits, token_id, num_top)
+        sequence.append(token_id)
+        return self._take(sequence, token_id, logprob)
+
+    def _take(self, sequence: Sequence, token_id: int, logprob: Logprob | None = None) -> bool:
+        """Hand a chosen token out; what the grammar then forces is appended unseen by the model, and computed with it.
 
         True when it is an end token.
         """
-        request = sequence.request
-        token_id = self._choose(sequence, logits)
-        logprob = None
-        if request.num_top_logprobs is not None:
-            logprob = logprob_of(logits, token_id, request.num_top_logprobs)
-        is_end = token_id in self._ends(request) or (sequence.matcher is not None and token_id in self._end_ids)
-        self._append(sequence, token_id, is_end=is_end)
+        is_end = self._choosing.is_end(sequence, token_id)
+        self._accept(sequence, token_id, is_end=is_end)
         self._emit(sequence, Token(token_id, logprob, is_visible=not is_end))
         if not is_end:
             for forced_id in self._jump(sequence):
                 self._emit(sequence, Token(forced_id))
+            if sequence.matcher is not None:
+                sequence.matcher.prepare()
         return is_end
 
     def _end_reason(self, sequence: Sequence) -> FinishReason | None:
@@ -260,22 +311,9 @@ class StepEngine:
             return "stop"
         return "length" if sequence.num_generated >= sequence.request.limits.max_tokens else None
 
-    def _choose(self, sequence: Sequence, logits: Logits) -> int:
-        request, matcher = sequence.request, sequence.matcher
-        is_too_short = sequence.num_generated < request.limits.min_tokens
-        banned = self._ends(request) if is_too_short else _NOTHING
-        if request.limits.ignore_eos:
-            banned = banned | self._end_ids if banned else self._end_ids
-        if matcher is None:
-            return sequence.samplers.sample(logits, sequence.num_tokens, banned)
-        # Forced tokens are left to be found here when their log-probabilities are wanted: then each needs its logits.
-        if request.num_top_logprobs is not None and (forced := matcher.forced()):
-            return forced[0]
-        return sequence.samplers.sample(logits, sequence.num_tokens, banned, matcher.mask(), matcher.state)
-
-    def _append(self, sequence: Sequence, token_id: int, *, is_end: bool = False) -> None:
+    def _accept(self, sequence: Sequence, token_id: int, *, is_end: bool = False) -> None:
+        """Tell all that follow a choice's text of a token that was appended to it."""
         sequence.samplers.accept(token_id)
-        sequence.append(token_id)
         self.totals.generated_tokens += 1
         if sequence.matcher is not None and not is_end:
             sequence.matcher.accept(token_id)
@@ -287,16 +325,12 @@ class StepEngine:
             return []
         # The last token of all needs no KV, unless it is there before the prompt is computed.
         room = request.limits.max_tokens - sequence.num_generated - (not sequence.is_prefilled)
-        ends = self._ends(request)
+        ends = self._choosing.ends(request)
         forced = list(takewhile(lambda token_id: token_id not in ends, matcher.forced()[: max(0, room)]))
         for token_id in forced:
-            self._append(sequence, token_id)
+            sequence.append(token_id)
+            self._accept(sequence, token_id)
         return forced
-
-    def _ends(self, request: Request) -> frozenset[int]:
-        if request.limits.ignore_eos:
-            return request.limits.stop_token_ids
-        return self._end_ids | request.limits.stop_token_ids if request.limits.stop_token_ids else self._end_ids
 
     def _add_prompt_logprobs(self, sequence: Sequence, first: int, logits: Logits) -> None:
         """Row i of the logits stands at position first + i and predicts the token after it."""
@@ -358,21 +392,3 @@ class StepEngine:
         self.scheduler.check()
         live = [sequence for group in self._groups.values() for sequence in group.sequences if not sequence.is_over]
         assert len(live) == len(self.scheduler.running) + len(self.scheduler.waiting), "a lost sequence"
-
-
-def _row(grant: Grant) -> Row:
-    sequence, num_tokens, draft_ids = grant
-    assert sequence.slot is not None
-    ids = sequence.ids[sequence.num_computed : sequence.num_computed + num_tokens]
-    if len(draft_ids):
-        return Row(sequence.slot, sequence.num_computed, np.concatenate([ids, draft_ids]), 1 + len(draft_ids))
-    if sequence.wants_prompt_logprobs:
-        num_logits = num_tokens
-    else:
-        num_logits = int(sequence.num_computed + num_tokens == sequence.num_tokens)
-    return Row(sequence.slot, sequence.num_computed, ids, num_logits)
-
-
-def _is_wide(grant: Grant) -> bool:
-    """Whether a decoding row computes more than its one token."""
-    return len(grant.draft_ids) > 0 or (grant.sequence.is_decoding and grant.sequence.num_pending > 1)

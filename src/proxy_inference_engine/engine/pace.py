@@ -44,4 +44,5 @@ class Pace:
 
 
 def _blend(old: float, new: float) -> float:
-    return new if old == 0.0 else old + _SMOOTHING * (new - old)
+    """Slowly up or down; but at once to a much smaller cost, for the first passes of a device compile its kernels."""
+    return new if old == 0.0 or new < old / 2 else old + _SMOOTHING * (new - old)

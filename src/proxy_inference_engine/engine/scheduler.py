@@ -114,15 +114,16 @@ class Scheduler:
     def _restore(self, sequence: Sequence, slot: int) -> int:
         """Put the longest cached prefix into the slot; its length. A failing copy only costs the computation."""
         match = self._cache.match(sequence.tenant, sequence.reusable_ids)
-        if match.node is None:
+        num_tokens = sequence.whole_before(match.num_tokens)
+        if match.node is None or num_tokens == 0 or (num_tokens < match.num_tokens and not self._runner.can_splice):
             return 0
         try:
-            self._runner.restore(slot, match.segments, match.num_tokens)
+            self._runner.restore(slot, match.segments, num_tokens)
         except Exception:
             _log.exception("a cached prefix could not be restored")
             self._runner.release(slot)
             return 0
-        return match.num_tokens
+        return num_tokens
 
     def _is_being_computed(self, sequence: Sequence) -> bool:
         """Whether to wait because a running sequence is computing a prefix of this one.
@@ -187,7 +188,9 @@ class Scheduler:
     def _make_fit(self) -> None:
         """Move sequences that outgrew their slots to longer ones; park them when none is free."""
         for sequence in list(self.running):
-            if sequence.slot is None or sequence.num_tokens <= self.slots.capacity(sequence.slot):
+            if sequence.slot is None or sequence.is_spent:
+                continue
+            if sequence.num_tokens <= self.slots.capacity(sequence.slot):
                 continue
             lane = self.slots.lane_with_room(sequence.num_tokens)
             if not self.slots.has_free(lane):
@@ -235,7 +238,7 @@ class Scheduler:
 
         Guesses of what follows get what is left.
         """
-        decoding = [sequence for sequence in self.running if sequence.is_decoding]
+        decoding = [sequence for sequence in self.running if sequence.is_decoding and not sequence.is_spent]
         room = self._runner.max_batch_tokens - len(self.running) - num_echoed
         grants = []
         for sequence in decoding:
@@ -277,8 +280,12 @@ class Scheduler:
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
         for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
             num_tokens = min(share, budget, sequence.num_pending - granted[sequence])
+            if num_tokens > 0:
+                begun = sequence.num_computed + granted[sequence]
+                num_tokens = min(sequence.whole(begun + num_tokens) - begun, room)
             granted[sequence] += num_tokens
             budget -= num_tokens
+            room -= num_tokens
         return [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
 
     def _echo_grants(self) -> list[Grant]:

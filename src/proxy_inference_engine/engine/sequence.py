@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from proxy_inference_engine.engine.speculation import Drafter
-from proxy_inference_engine.runners.base import TokenIds
+from proxy_inference_engine.runners.base import UNREAD_ID, TokenIds, Unread
 from proxy_inference_engine.sampling.samplers import Samplers
-from proxy_inference_engine.types import Logprob, Matcher, Request
+from proxy_inference_engine.types import ImageSpan, Logprob, Matcher, Request
 
 MAX_JUMP = 32  # pending tokens; more are computed in chunks, like a prompt
 
@@ -33,12 +33,15 @@ class Sequence:
     started_at: float | None = None
     prefilled_at: float | None = None
     is_over: bool = False
+    unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     num_tokens: int = 0
     _buffer: TokenIds = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
-        prompt = np.asarray(self.request.prompt_ids, np.int32)
+        prompt = np.array(self.request.prompt_ids, np.int32)
+        for span in self.request.images:
+            prompt[span.start : span.start + span.num_tokens] = _image_ids(span)
         self._buffer = np.concatenate([prompt, np.empty(64, np.int32)])
         self.num_tokens = len(prompt)
         if self.request.num_prompt_logprobs is not None:
@@ -70,6 +73,11 @@ class Sequence:
         return self.num_pending == 1 or (self.is_prefilled and self.num_pending <= MAX_JUMP)
 
     @property
+    def is_spent(self) -> bool:
+        """Whether all it may say is chosen, and only has to be read."""
+        return self.unread is not None and self.num_generated >= self.request.limits.max_tokens
+
+    @property
     def wants_prompt_logprobs(self) -> bool:
         return self.request.num_prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt
 
@@ -91,6 +99,37 @@ class Sequence:
             self._buffer = np.concatenate([self._buffer, np.empty(len(self._buffer), np.int32)])
         self._buffer[self.num_tokens] = token_id
         self.num_tokens += 1
+
+    def append_unread(self, unread: Unread) -> None:
+        self.append(UNREAD_ID)
+        self.unread = unread
+
+    def settle(self, token_id: int) -> None:
+        """The last token was read."""
+        self._buffer[self.num_tokens - 1] = token_id
+        self.unread = None
+
+    def whole(self, end: int) -> int:
+        """The first place from `end` on that is not inside an image: one is computed in one piece."""
+        for span in self.request.images:
+            if span.start < end < span.start + span.num_tokens:
+                return span.start + span.num_tokens
+        return end
+
+    def whole_before(self, end: int) -> int:
+        """The last place up to `end` that is not inside an image."""
+        for span in self.request.images:
+            if span.start < end < span.start + span.num_tokens:
+                return span.start
+        return end
+
+
+def _image_ids(span: ImageSpan) -> TokenIds:
+    """Ids that no other image has, below UNREAD_ID: what compares tokens then tells images apart."""
+    digest = np.frombuffer(span.image.digest, np.uint32).astype(np.uint64)
+    places = np.arange(span.num_tokens, dtype=np.uint64)
+    mixed = (digest[places % digest.size] + places * np.uint64(0x9E3779B1)) & np.uint64(0x7FFFFFFF)
+    return -2 - (mixed % np.uint64(0x7FFFFFF0)).astype(np.int64).astype(np.int32)
 
 
 @dataclass(slots=True, eq=False)

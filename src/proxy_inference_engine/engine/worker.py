@@ -25,7 +25,7 @@ from proxy_inference_engine.errors import (
     PieError,
     Unavailable,
 )
-from proxy_inference_engine.runners.base import EmbeddingInfo, Lane, ModelInfo, Tokenizer, Vector
+from proxy_inference_engine.runners.base import EmbeddingInfo, Eyes, Lane, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Failed, Finished, Request
 
 _log = logging.getLogger(__name__)
@@ -133,6 +133,10 @@ class Worker:
         return self._engine.runner.tokenizer
 
     @property
+    def eyes(self) -> Eyes | None:
+        return self._engine.runner.eyes
+
+    @property
     def context_tokens(self) -> int:
         return self._engine.context_tokens
 
@@ -234,6 +238,8 @@ class Worker:
             heartbeat_age_s=time.monotonic() - self._heartbeat,
             num_embedding=len(self._outcomes),
             total_embedded_tokens=self._embeddings.num_tokens,
+            total_draft_tokens=totals.draft_tokens,
+            total_draft_tokens_accepted=totals.draft_tokens_accepted,
         )
 
     # Engine thread

@@ -97,8 +97,7 @@ def _led_by(instructions: Sequence[Interaction], turns: list[Interaction]) -> li
     if not turns or turns[0].role is not Role.USER:
         return [replace(_as_system(instructions), role=Role.USER), *turns]
     first = turns[0]
-    others = tuple(part for part in first.content if part.type is not ContentType.TEXT)
-    return [replace(first, content=(Content.of(_joined([*instructions, first])), *others)), *turns[1:]]
+    return [replace(first, content=_joined_content([*instructions, first])), *turns[1:]]
 
 
 def _alternating(turns: Iterable[Interaction]) -> list[Interaction]:
@@ -110,8 +109,23 @@ def _alternating(turns: Iterable[Interaction]) -> list[Interaction]:
             merged.extend(run)
         else:
             # The last turn's metadata wins: names of earlier ones would belong to other text.
-            merged.append(replace(run[-1], content=(Content.of(_joined(run)),)))
+            merged.append(replace(run[-1], content=_joined_content(run)))
     return merged
+
+
+def _joined_content(turns: Sequence[Interaction]) -> tuple[Content, ...]:
+    """Texts one below the other, with a line between turns; everything else stays where it is."""
+    joined: list[Content] = []
+    for turn in turns:
+        parts = turn.content if any(part.type is not ContentType.TEXT for part in turn.content) else _text_of(turn)
+        if joined and parts and joined[-1].type is parts[0].type is ContentType.TEXT:
+            parts = (Content.of(f"{joined.pop().text}\n\n{parts[0].text}"), *parts[1:])
+        joined += parts
+    return tuple(joined) or (Content.of(""),)
+
+
+def _text_of(turn: Interaction) -> tuple[Content, ...]:
+    return (Content.of(turn.text),) if turn.text.strip() else ()
 
 
 def _joined(turns: Iterable[Interaction]) -> str:

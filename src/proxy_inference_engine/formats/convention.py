@@ -1,7 +1,7 @@
 """Tools for a model whose chat template reads none: described, called and answered in plain turns."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -34,15 +34,25 @@ class Convention:
         return written
 
     def _results(self, results: Sequence[Interaction]) -> Interaction:
+        contents = [part for result in results for part in self._result(result)]
+        return replace(results[0], role=Role.USER, content=tuple(contents), metadata={})
+
+    def _result(self, result: Interaction) -> list[Content]:
+        """Between its tags, with everything in its place."""
         before, after = self.result_tags
-        text = "\n".join(f"{before}{result.text}{after}" for result in results)
-        return replace(results[0], role=Role.USER, content=_kept(results, text), metadata={})
+        parts = list(result.content)
+        if all(part.type is ContentType.TEXT for part in parts):
+            return [Content.of(f"{before}{result.text}{after}")]
+        lead = parts.pop(0).text if parts[0].type is ContentType.TEXT else ""
+        last = parts.pop().text if parts[-1].type is ContentType.TEXT else ""
+        return [Content.of(f"{before}{lead}"), *parts, Content.of(f"{last}{after}")]
 
     def _with_calls(self, turn: Interaction, tools: Sequence[Tool]) -> Interaction:
         calls = write_calls(self.calls, calls_of(turn), tools)
         text = f"{turn.text}\n{calls}" if turn.text.strip() else calls
         metadata = {name: value for name, value in turn.metadata.items() if name != "tool_calls"}
-        return replace(turn, content=_kept([turn], text), metadata=metadata)
+        others = (part for part in turn.content if part.type is not ContentType.TEXT)
+        return replace(turn, content=(Content.of(text), *others), metadata=metadata)
 
 
 def introduction(calls: CallSyntax) -> tuple[str, str]:
@@ -67,9 +77,3 @@ def _example(calls: CallSyntax) -> str:
 def _compact(tool: Tool) -> str:
     function = signature(tool)["function"]
     return json.dumps({key: value for key, value in function.items() if value}, ensure_ascii=False)
-
-
-def _kept(turns: Iterable[Interaction], text: str) -> tuple[Content, ...]:
-    """The text in place of the text parts; other parts stay."""
-    others = [part for turn in turns for part in turn.content if part.type is not ContentType.TEXT]
-    return (Content.of(text), *others)

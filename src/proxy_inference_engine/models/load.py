@@ -3,18 +3,21 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from types import ModuleType
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models.engines import choose_engine
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
-from proxy_inference_engine.runners.llama_cpp.plan import plan_lanes
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
+from proxy_inference_engine.runners.plan import plan_lanes
 
 _KV_SHARE = 0.4  # of what is free once the weights are loaded
 _CACHE_SHARE = 0.05
@@ -34,7 +37,11 @@ def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
 
 def load_tokenizer(config: Config) -> tuple[Tokenizer, str | None]:
     """A model's vocabulary and its chat template, without its weights."""
-    model = Model(resolve(config.model).path, vocab_only=True)
+    file = resolve(config.model)
+    if choose_engine(config.engine, file) == "mlx":
+        found: tuple[Tokenizer, str | None] = _mlx().load_tokenizer(file)
+        return found
+    model = Model(file.path, vocab_only=True)
     return Vocabulary(model), model.metadata("tokenizer.chat_template")
 
 
@@ -48,7 +55,9 @@ def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Futur
 
 
 def _build(config: Config, report: Callable[[str], None]) -> Worker:
-    runner = _load_runner(config, resolve(config.model), report)
+    file = resolve(config.model)
+    is_mlx = choose_engine(config.engine, file) == "mlx"
+    runner = _mlx().load_runner(config, file, report) if is_mlx else _load_llama(config, file, report)
     engine = StepEngine(runner, max_cache_bytes=runner.cache_bytes, step_target_s=config.step_target_ms / 1000)
     admission = Admission(
         max_waiting=config.max_waiting,
@@ -58,7 +67,19 @@ def _build(config: Config, report: Callable[[str], None]) -> Worker:
     return Worker(engine, admission)
 
 
-def _load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
+def _mlx() -> ModuleType:
+    """MLX's part, imported where it is wanted: most machines have no MLX."""
+    try:
+        from proxy_inference_engine.models import load_mlx
+    except ImportError as error:
+        raise StartupError(
+            f"MLX cannot be loaded ({error}): pip install 'proxy-inference-engine[mlx]', "
+            "or [mlx-cuda] for an NVIDIA GPU"
+        ) from None
+    return load_mlx
+
+
+def _load_llama(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
     threads = config.threads or available_cores()
     path = file.path
     if config.convert_weights == "auto":

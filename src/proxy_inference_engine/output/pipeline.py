@@ -17,7 +17,7 @@ from proxy_inference_engine.output.ledger import Part
 from proxy_inference_engine.output.logprobs import LogprobQueue, spell
 from proxy_inference_engine.output.stop import Filtered, StopFilter
 from proxy_inference_engine.runners.base import Tokenizer
-from proxy_inference_engine.types import Failed, Finished, Output, Prefilled, Timings, Token
+from proxy_inference_engine.types import Drafted, Failed, Finished, Output, Prefilled, Timings, Token
 
 
 class Pipeline:
@@ -52,6 +52,7 @@ class Pipeline:
         self._sum_logprobs = 0.0
         self._num_logprobs = 0
         self._num_sent_chars = 0
+        self._drafted = Drafted(0, 0)
         self._candidate: str | None = None
         self._candidate_tokens = 0  # tokens up to the one that completed the candidate
         self._is_over = False
@@ -70,6 +71,9 @@ class Pipeline:
                 return self._take_token(output)
             case Prefilled():
                 return [self._take_prompt(output)]
+            case Drafted():
+                self._drafted = output
+                return []
             case Finished():
                 return self._finish(output)
             case Failed(error):
@@ -216,7 +220,7 @@ class Pipeline:
         return [TextDelta(text, logprobs), ended] if text or logprobs else [ended]
 
     def _finished_here(self) -> Finished:
-        """With times as seen from here, for a choice that ends before the engine says so."""
+        """With times and counts as seen from here, for a choice that ends before the engine says so."""
         now = self._clock()
         timings = Timings(0.0, (self._read_at - self._made_at) * 1000, (now - self._read_at) * 1000)
-        return Finished("stop", timings)
+        return Finished("stop", timings, self._drafted.num_accepted, self._drafted.num_rejected)

@@ -7,21 +7,25 @@ text would give.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.formats.history import calls_of
 from proxy_inference_engine.interaction import ContentType, Interaction, Role, Tool
-from proxy_inference_engine.prompt.marks import Chat, Layout, Marks, strings, unmarked
+from proxy_inference_engine.prompt.marks import Chat, Layout, Marks, Message, strings, unmarked
 from proxy_inference_engine.prompt.messages import make_message, make_tools
+from proxy_inference_engine.prompt.pictures import PARAM, image_parts, place_images
 from proxy_inference_engine.prompt.template import Template
 from proxy_inference_engine.prompt.tokens import PromptEncoder, Span
-from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.runners.base import Eyes, Tokenizer
+from proxy_inference_engine.types import ImageSpan
 
 _OURS = frozenset({"add_generation_prompt", "bos_token", "documents", "eos_token", "messages", "tools"})
 _VARIABLES = "chat_template_kwargs"
 _CONTINUE = "continue_final_message"
+_PROBE = "Hello"
+_PROBE_PARTS = [{"type": "text", "text": _PROBE}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Prompt:
     ids: tuple[int, ...]
     text: str
     opens_reasoning: bool = False  # the template ends the prompt inside a block of reasoning
+    images: tuple[ImageSpan, ...] = ()
 
 
 class PromptRenderer:
@@ -49,6 +54,7 @@ class PromptRenderer:
         *,
         bos_text: str | None = None,
         eos_text: str | None = None,
+        eyes: Eyes | None = None,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._format = format
@@ -57,12 +63,26 @@ class PromptRenderer:
         self._reads_calls = "tool_calls" in source
         self._encoder = PromptEncoder(tokenizer)
         self._clock = clock
+        self._eyes = eyes
+        # A marker that the vocabulary lacks is never written, so every image is refused.
+        self._marker_id = -1 if eyes is None else tokenizer.specials.get(eyes.marker, -1)
         names = {token_id: text for text, token_id in tokenizer.specials.items()}
         bos_ids = () if tokenizer.bos_id is None else (tokenizer.bos_id,)
         self._special_texts = {
             "bos_token": _name(names, bos_ids) if bos_text is None else bos_text,
             "eos_token": _name(names, sorted(tokenizer.end_ids)) if eos_text is None else eos_text,
         }
+        self._has_parts = eyes is not None and not self._prints(_PROBE) and self._prints(_PROBE_PARTS)
+
+    def _prints(self, content: Any) -> bool:
+        """Whether the template prints a content of this shape: some with images read parts only."""
+        given = {**self._special_texts, "documents": None, "tools": None, "add_generation_prompt": False}
+        try:
+            return _PROBE in self._template.render(
+                {**given, "messages": [{"role": "user", "content": content}]}, self._clock()
+            )
+        except InvalidRequest:
+            return False
 
     @property
     def variables(self) -> frozenset[str]:
@@ -84,10 +104,14 @@ class PromptRenderer:
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """The prompt of a conversation; with `continue_final` it ends right after the last message's content."""
-        layout = self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {})
+        layout, turns = self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {})
         thinking = self._format.thinking
         opens = thinking is not None and layout.tail.rstrip().endswith(thinking.opening)
-        return Prompt(self._encoder.encode(layout.text, layout.contents), layout.text, opens)
+        ids = self._encoder.encode(layout.text, layout.contents)
+        if self._eyes is None:
+            return Prompt(ids, layout.text, opens)
+        placed = place_images(ids, self._marker_id, image_parts(turns), self._eyes)
+        return Prompt(placed.ids, layout.text, opens, placed.images)
 
     def text(
         self,
@@ -99,7 +123,7 @@ class PromptRenderer:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text of `chat`, without computing ids."""
-        return self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {}).text
+        return self._arrange(interactions, tools, add_generation_prompt, continue_final, variables or {}).layout.text
 
     def raw(self, text: str) -> Prompt:
         """A text as it is: no template, nothing in it special, BOS where the model wants one."""
@@ -112,23 +136,27 @@ class PromptRenderer:
         add_generation_prompt: bool,
         continue_final: bool,
         variables: Mapping[str, Any],
-    ) -> Layout:
+    ) -> "_Arranged":
         turns = self._format.prepare(interactions, tools, self.reads_tools, self._reads_calls)
+        self._check_contents(turns)
         _check_turns(turns, add_generation_prompt, continue_final)
         self._check_variables(variables)
         now = self._clock()  # once, so that every rendering tells the same time
         given = {**variables, **self._special_texts, "documents": None, "add_generation_prompt": add_generation_prompt}
         layout = self._separate(
-            Chat([make_message(turn, self._format) for turn in turns], make_tools(tools) if self.reads_tools else None),
+            Chat([self._message(turn) for turn in turns], make_tools(tools) if self.reads_tools else None),
             lambda chat: self._template.render({**given, "messages": chat.messages, "tools": chat.tools}, now),
         )
         if layout is None:
             raise self._refusal(interactions, tools)
         if not continue_final:
-            return layout
+            return _Arranged(layout, turns)
         if calls_of(interactions[-1]):
             raise InvalidRequest("a message with calls cannot be continued", param=_CONTINUE)
-        return _cut_after_final(layout, turns[-1].text)
+        return _Arranged(_cut_after_final(layout, turns[-1].text), turns)
+
+    def _message(self, turn: Interaction) -> Message:
+        return make_message(turn, self._format, has_parts=self._has_parts)
 
     def _separate(self, chat: Chat, render: Callable[[Chat], str]) -> Layout | None:
         """Render, and find out what people wrote; None when that cannot be told."""
@@ -156,7 +184,7 @@ class PromptRenderer:
         guilty = [
             f"{param}[{index}]"
             for param, values in (
-                ("messages", [make_message(turn, self._format) for turn in interactions]),
+                ("messages", [self._message(turn) for turn in interactions]),
                 ("tools", make_tools(tools) or []),
             )
             for index, each in enumerate(values)
@@ -168,6 +196,12 @@ class PromptRenderer:
             param="tools" if guilty and guilty[0].startswith("tools") else "messages",
         )
 
+    def _check_contents(self, turns: Sequence[Interaction]) -> None:
+        known = {ContentType.TEXT} if self._eyes is None else {ContentType.TEXT, ContentType.IMAGE}
+        for part in (part for turn in turns for part in turn.content if part.type not in known):
+            reads = "text only" if self._eyes is None else "text and images only"
+            raise InvalidRequest(f"this model reads {reads}", param=part.data.get(PARAM, "messages"))
+
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
         for name, value in variables.items():
             if name not in self.variables:
@@ -176,11 +210,14 @@ class PromptRenderer:
                 raise InvalidRequest(f"the value of {name!r} spells a control token", param=_VARIABLES)
 
 
+class _Arranged(NamedTuple):
+    layout: Layout
+    turns: Sequence[Interaction]  # as the template was given them
+
+
 def _check_turns(turns: Sequence[Interaction], add_generation_prompt: bool, continue_final: bool) -> None:
     if not turns:
         raise InvalidRequest("there is no message", param="messages")
-    if any(part.type is not ContentType.TEXT for turn in turns for part in turn.content):
-        raise InvalidRequest("this model reads text only", param="messages")
     if not continue_final:
         return
     if add_generation_prompt:

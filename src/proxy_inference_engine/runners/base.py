@@ -4,15 +4,17 @@ A runner knows slots and token ids, never requests. Slots are numbered lane by l
 0..num_slots-1, lane 1 the next ones. Everything but `tokenizer` belongs to the engine thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from proxy_inference_engine.types import ImageSpan, Sampling
+
 TokenIds = NDArray[np.int32]
-Logits = NDArray[np.float32]
+Logits = NDArray[np.float32]  # of a runner with a chooser: something that `np.asarray` makes one of, waiting for it
 Vector = NDArray[np.float32]  # (dimensions,)
 Vectors = NDArray[np.float32]  # (texts, dimensions)
 Pooling = Literal["mean", "cls", "last", "rank"]
@@ -25,6 +27,24 @@ class Lane(NamedTuple):
     slot_tokens: int  # tokens one slot can hold
 
 
+class Picks(Protocol):
+    """Tokens that a device chooses; nobody waits for them until they are read."""
+
+    def read(self) -> TokenIds:
+        """One id for each that was wanted, in that order; -1 where the logits were no numbers."""
+        ...
+
+
+class Unread(NamedTuple):
+    """A chosen token whose id the host does not know yet."""
+
+    picks: Picks
+    place: int
+
+
+UNREAD_ID = -1  # stands for it among ids; what is below stands for a piece of an image
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One sequence's part of a forward pass: `ids` at positions start, start + 1, …"""
@@ -33,6 +53,49 @@ class Row:
     start: int
     ids: TokenIds
     num_logits: int  # logits wanted for this many of the last positions
+    images: tuple[ImageSpan, ...] = ()  # all of the sequence; a row holds the whole of one or nothing of it
+    unread: Unread | None = None  # what the last id is, where that is UNREAD_ID
+
+
+class Want(NamedTuple):
+    """What a device needs to choose one token."""
+
+    logits: Logits  # what `forward` gave for a row; its last position counts
+    sampling: Sampling  # temperature, top_k, top_p, min_p and logit_bias of it
+    number: float  # from [0, 1), for the draw
+    banned: Collection[int]
+    allowed: NDArray[np.bool_] | None  # (vocabulary,)
+
+
+class Chooser(Protocol):
+    """Chooses tokens where the logits are. Does the steps of `sampling/sampler.py` that it can do, in that order."""
+
+    def can_choose(self, sampling: Sampling) -> bool: ...
+
+    def choose(self, wants: Sequence[Want]) -> Picks:
+        """Order the work; does not wait for it."""
+        ...
+
+
+class ImageTokens(NamedTuple):
+    """What stands in a prompt for an image."""
+
+    ids: tuple[int, ...]  # texts around it included
+    start: int  # the first of them that is the image's own
+    num_tokens: int  # how many are
+
+
+class Eyes(Protocol):
+    """How a model takes images. Safe to call from any thread."""
+
+    @property
+    def marker(self) -> str:
+        """The text of the token that a chat template writes where an image stands."""
+        ...
+
+    def tokens(self, width: int, height: int) -> ImageTokens:
+        """What the marker becomes, for an image of this size. Raises InvalidRequest for one that cannot be seen."""
+        ...
 
 
 class Segment(Protocol):
@@ -154,6 +217,16 @@ class Runner(Protocol):
 
     @property
     def embedder(self) -> Embedder: ...
+
+    @property
+    def eyes(self) -> Eyes | None:
+        """None: the model takes no images."""
+        ...
+
+    @property
+    def chooser(self) -> Chooser | None:
+        """None: `forward` has computed when it returns. Otherwise it has only ordered the work."""
+        ...
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

@@ -13,7 +13,9 @@ from functools import cache
 import numpy as np
 
 from proxy_inference_engine.runners.base import (
+    Chooser,
     EmbeddingInfo,
+    Eyes,
     Lane,
     Logits,
     ModelInfo,
@@ -166,7 +168,10 @@ class FakeRunner:
         pooling: Pooling = "mean",
         on_embed: Callable[[int], None] | None = None,
         can_generate: bool = True,
+        eyes: Eyes | None = None,
     ) -> None:
+        self.eyes = eyes
+        self.chooser: Chooser | None = None
         self.tokenizer = ByteTokenizer(has_bos=has_bos, defined=defined_tokens)
         self._chat_template = chat_template
         self.lanes = tuple(lanes)

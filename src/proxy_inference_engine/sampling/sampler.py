@@ -46,7 +46,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, *, choice: int, prompt_ids: Sequence[int], num_tokens: int) -> None:
         assert all(0 <= token_id < num_tokens for token_id in sampling.logit_bias)
-        self._sampling = sampling
+        self.sampling = sampling
         self._num_tokens = num_tokens
         self._key = stream_key(sampling.seed, choice)
         self._bias = _bias(sampling)
@@ -71,8 +71,11 @@ class Sampler:
             if self._sharpness == 0:
                 return best_index if ids is None else int(ids[best_index])
             candidates = self._filter(_Candidates(self._weigh(adjusted, best), ids), position)
-        index = draw(candidates.weights, uniform(self._key, position))
+        index = draw(candidates.weights, self.number(position))
         return index if candidates.ids is None else int(candidates.ids[index])
+
+    def number(self, position: int) -> float:
+        return uniform(self._key, position)
 
     def accept(self, token_id: int) -> None:
         """Take a chosen token into the histories of the penalties."""
@@ -114,7 +117,7 @@ class Sampler:
 
     def _filter(self, candidates: "_Candidates", position: int) -> "_Candidates":
         """Steps 6 to 9."""
-        sampling = self._sampling
+        sampling = self.sampling
         if sampling.top_k > 0:
             candidates = candidates.keep(filters.top_k(candidates.weights, sampling.top_k))
         if sampling.top_p < 1:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.images import AllowedHosts, Fetcher, FetchLimits, ImageLimits, ImageLoader
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.server.access import Access
@@ -55,7 +56,9 @@ from proxy_inference_engine.server.routes.tokens import apply_template, detokeni
 from proxy_inference_engine.server.services import ALIAS, Services
 from proxy_inference_engine.server.sse import Patience
 from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
-from proxy_inference_engine.store import Store
+from proxy_inference_engine.store import Store, StoreLimits
+
+_DAY_SECONDS = 24 * 3600
 
 
 def create_app(
@@ -101,7 +104,7 @@ def _services(
     return Services(
         engine=engine,
         model_id=model_id or info.name,
-        renderer=PromptRenderer(engine.tokenizer, format_, info.chat_template),
+        renderer=PromptRenderer(engine.tokenizer, format_, info.chat_template, eyes=engine.eyes),
         format=format_,
         machines=machines,
         defaults=profile(info.name, info.architecture),
@@ -109,9 +112,22 @@ def _services(
         breakers=Breakers(engine.tokenizer),
         state_overrides=overrides,
         patience=patience or Patience(),
-        store=store or Store.open(None),
+        store=store or Store.open(None, limits=store_limits(config)),
         aliases=Aliases(config.aliases, served=(model_id or info.name, ALIAS)),
+        images=_image_loader(config),
     )
+
+
+def _image_loader(config: Config) -> ImageLoader:
+    limits = ImageLimits(config.max_images, config.max_image_bytes, config.max_image_pixels)
+    if not config.fetch_images:
+        return ImageLoader(limits, None)
+    fetching = FetchLimits(config.max_image_bytes, total_seconds=config.image_timeout_seconds)
+    return ImageLoader(limits, Fetcher(fetching, AllowedHosts(config.fetch_allow)))
+
+
+def store_limits(config: Config) -> StoreLimits:
+    return StoreLimits(max_rows=config.store_max_rows, ttl_seconds=config.store_ttl_days * _DAY_SECONDS)
 
 
 def _routes() -> list[Route]:

@@ -65,6 +65,7 @@ def prepare(ask: Ask, services: Services, tenant: str) -> Prepared:
         id=ask.id,
         tenant=tenant,
         prompt_ids=prompt.ids,
+        images=prompt.images,
         sampling=sampling,
         limits=limits,
         num_choices=ask.num_choices,

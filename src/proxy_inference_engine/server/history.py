@@ -1,27 +1,27 @@
 """What a Responses body builds on: a previous response, a conversation, items it refers to. And what is kept of it.
 
-Reads and writes the store; what items mean to the model is not its business.
+A response is stored with its own turn and a link to what came before. What items mean is not this file's business.
 """
 
 import base64
 import json
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from proxy_inference_engine.errors import InvalidRequest, NotFound
+from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest, NotFound
 from proxy_inference_engine.server.convert.responses_items import input_items, num_chars
 from proxy_inference_engine.server.convert.responses_turns import stored_item
 from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.schemas.items import AnyItem, MessageItem, ReferenceItem
 from proxy_inference_engine.server.schemas.responses import Conversing
-from proxy_inference_engine.store import Record, Store
+from proxy_inference_engine.store import Link, Past, Record, Store
 
 _UNFINISHED = frozenset({"queued", "in_progress"})
-_PAGE = 100
 _STORED_CHARS = 1024  # a guess
 _PLACED = re.compile(r"[a-z]+_([0-9a-f]{32})[0-9a-f]{4}", re.ASCII)
 
@@ -34,6 +34,7 @@ class History:
 
     earlier: Sequence[WireItem]  # as stored
     own: Sequence[AnyItem]  # of this body, references resolved
+    link: Link | None = None  # to where the earlier items are stored
 
     @property
     def items(self) -> list[AnyItem]:
@@ -51,18 +52,15 @@ async def gather(body: Conversing, store: Store, owner: str) -> History:
         raise InvalidRequest(
             "'previous_response_id' and 'conversation' exclude each other.", param="previous_response_id"
         )
-    earlier: list[WireItem] = []
+    past = None
     if body.previous_response_id is not None:
-        earlier = items_of(await _previous(store, owner, body.previous_response_id))
+        past = await _previous(store, owner, body.previous_response_id)
     elif body.conversation_id is not None:
-        earlier = await _conversation(store, owner, body.conversation_id)
+        past = await _conversation(store, owner, body.conversation_id)
     own = [MessageItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    return History(earlier, await _resolved(own, earlier, store, owner))
-
-
-def items_of(record: Record) -> list[WireItem]:
-    """What a following response builds on."""
-    return [*record.extra["earlier"], *record.extra["input"], *_lasting(record.body["output"])]
+    earlier = [] if past is None else past.items
+    resolved = await _resolved(own, earlier, store, owner)
+    return History(earlier, resolved, None if past is None else past.link)
 
 
 def _lasting(output: Iterable[WireItem]) -> list[WireItem]:
@@ -77,28 +75,35 @@ def _bare(item: WireItem) -> WireItem:
     return {**item, "content": [{**part, "logprobs": []} for part in item["content"]]}
 
 
-async def _previous(store: Store, owner: str, id_: str) -> Record:
-    record = await store.load("response", owner, id_)
+async def _previous(store: Store, owner: str, id_: str) -> Past:
     param = "previous_response_id"
-    if record is None:
+    with _named(param):
+        past = await store.past("response", owner, id_)
+    if past is None:
         raise NotFound(
-            f"There is no stored response {shorten(id_)!r}.", param=param, code="previous_response_not_found"
+            f"There is no stored response {shorten(id_)!r}, or not all that it builds on.",
+            param=param,
+            code="previous_response_not_found",
         )
-    if record.status in _UNFINISHED:
+    if past.status in _UNFINISHED:
         raise InvalidRequest(f"The response {shorten(id_)!r} is not complete yet.", param=param)
-    return record
+    return past
 
 
-async def _conversation(store: Store, owner: str, id_: str) -> list[WireItem]:
-    if await store.load("conversation", owner, id_) is None:
+async def _conversation(store: Store, owner: str, id_: str) -> Past:
+    with _named("conversation"):
+        past = await store.past("conversation", owner, id_)
+    if past is None:
         raise NotFound(f"There is no conversation {shorten(id_)!r}.", param="conversation")
-    items: list[WireItem] = []
-    while True:
-        after = items[-1]["id"] if items else None
-        page = await store.list_items(owner, id_, after=after, limit=_PAGE)
-        items += page.items
-        if not page.has_more:
-            return items
+    return past
+
+
+@contextmanager
+def _named(param: str) -> Iterator[None]:
+    try:
+        yield
+    except ContextLengthExceeded as error:
+        raise ContextLengthExceeded(error.message, param=param) from None
 
 
 async def _resolved(own: Sequence[AnyItem], earlier: Sequence[WireItem], store: Store, owner: str) -> Sequence[AnyItem]:
@@ -115,7 +120,7 @@ async def _resolved(own: Sequence[AnyItem], earlier: Sequence[WireItem], store: 
         if item.id not in known and home is not None and home not in loaded:
             loaded.add(home)
             record = await store.load("response", owner, home)
-            known |= {} if record is None else _by_id([*record.extra["input"], *record.body["output"]])
+            known |= {} if record is None else _by_id([*(record.turn or ()), *record.body["output"]])
         if item.id not in known:
             raise NotFound(f"There is no stored item {shorten(item.id)!r}.", param=f"input[{index}].id")
         resolved.append(stored_item(known[item.id]))
@@ -159,17 +164,26 @@ class Keeper:
         if self.conversation is None or record.status not in ("completed", "incomplete"):
             return []
         known = {item["id"] for item in self.history.earlier}
-        items = [*record.extra["input"], *_lasting(record.body["output"])]
-        return [item for item in items if item["id"] not in known]
+        return [item for item in record.turn or () if item["id"] not in known]
 
     def _record(self, response: WireItem, frames: Sequence[str]) -> Record:
-        extra = {
-            "earlier": list(self.history.earlier),
-            "input": input_items(self.history.own, response["id"]),
-            "frames": packed(frames),
-        }
-        id_, created_at, status = response["id"], response["created_at"], response["status"]
-        return Record("response", id_, self.owner, created_at, response, extra, status)
+        given = input_items(self.history.own, response["id"])
+        return Record(
+            "response",
+            response["id"],
+            self.owner,
+            response["created_at"],
+            response,
+            {"num_input": len(given), "frames": packed(frames) if frames else None},
+            response["status"],
+            turn=[*given, *_lasting(response["output"])],
+            link=self.history.link,
+        )
+
+
+def given_items(record: Record) -> list[WireItem]:
+    """What a stored response was asked, without what it builds on."""
+    return (record.turn or [])[: record.extra["num_input"]]
 
 
 def packed(frames: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ _ENGINE_METRICS = (
     ("total_prompt_tokens", "pie_prompt_tokens", "Prompt tokens of admitted requests."),
     ("total_prompt_tokens_cached", "pie_prompt_tokens_cached", "Prompt tokens taken from the prefix cache."),
     ("total_generated_tokens", "pie_generated_tokens", "Tokens generated."),
+    ("total_draft_tokens", "pie_draft_tokens", "Tokens guessed ahead and computed."),
+    ("total_draft_tokens_accepted", "pie_draft_tokens_accepted", "Tokens guessed ahead that were right."),
     ("num_embedding", "pie_embedding_requests", "Embedding and ranking requests that wait or are being computed."),
     ("total_embedded_tokens", "pie_embedded_tokens", "Tokens computed for embeddings and rankings."),
     ("total_steps", "pie_steps", "Steps of the engine."),

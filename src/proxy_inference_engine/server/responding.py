@@ -1,6 +1,6 @@
 """How a Responses body becomes the engine's request: its history as turns, its demand, and less of it if need be."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ class Asker:
     id: str
     tenant: str
 
-    def prepare(self, turns: list[Interaction]) -> Prepared:
+    def prepare(self, turns: Sequence[Interaction]) -> Prepared:
         """Raises ClientError that names the parameter."""
         ask = self._ask(turns)
         if self.body.truncation == "disabled":
@@ -43,11 +43,11 @@ class Asker:
         except ContextLengthExceeded:
             return self._shortened(ask)
 
-    def num_tokens(self, turns: list[Interaction]) -> int:
+    def num_tokens(self, turns: Sequence[Interaction]) -> int:
         """Of the whole prompt, whether it fits or not."""
         return self._num_tokens(self._ask(turns), 0)
 
-    def _ask(self, turns: list[Interaction]) -> Ask:
+    def _ask(self, turns: Sequence[Interaction]) -> Ask:
         body = self.body
         usable = usable_tools(body.tools)
         thinking = body.without_effort() if _is_effort_idle(body, self.services) else body

@@ -21,15 +21,14 @@ from starlette.applications import Starlette
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.server.app import create_app, store_limits
 from proxy_inference_engine.server.background import Runs
 from proxy_inference_engine.server.protocol import MAX_HEADER_BYTES, LimitedProtocol
 from proxy_inference_engine.server.sealing import Sealer
 from proxy_inference_engine.server.supervise import Drain
-from proxy_inference_engine.store import Store, StoreLimits
+from proxy_inference_engine.store import Store
 
 KEEP_ALIVE_SECONDS = 30
-_DAY_SECONDS = 24 * 3600
 _GRACE_SECONDS = 5  # for the last error events to leave
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -90,8 +89,7 @@ def open_store(config: Config) -> Store:
     """What is kept between runs. Raises StartupError."""
     if config.data_dir is None:
         raise StartupError("this user has no home folder: set PIE_DATA_DIR, where stored responses are kept")
-    limits = StoreLimits(max_rows=config.store_max_rows, ttl_seconds=config.store_ttl_days * _DAY_SECONDS)
-    return Store.open(config.data_dir / "store.db", limits=limits)
+    return Store.open(config.data_dir / "store.db", limits=store_limits(config))
 
 
 def _uvicorn_config(app: Starlette, drain_seconds: float) -> uvicorn.Config:

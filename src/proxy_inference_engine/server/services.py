@@ -10,6 +10,7 @@ from starlette.requests import Request as HttpRequest
 from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import NotFound
 from proxy_inference_engine.formats import Format
+from proxy_inference_engine.images import ImageLimits, ImageLoader
 from proxy_inference_engine.models.profile import SamplingDefaults
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.server.aliases import Aliases
@@ -45,6 +46,7 @@ class Services:
     sealer: Sealer = field(default_factory=Sealer)
     runs: Runs = field(default_factory=Runs)
     aliases: Aliases = field(default_factory=Aliases)
+    images: ImageLoader = field(default_factory=lambda: ImageLoader(ImageLimits(), None))
 
     def serves(self, name: str) -> bool:
         return name in (self.model_id, ALIAS) or self.aliases.has(name)

@@ -5,14 +5,15 @@ Knows frames and timing; what is in a frame is the wire format's business.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.server.body import ClientGone
 from proxy_inference_engine.server.failures import as_pie_error, error_body
 from proxy_inference_engine.server.generation import Step, Steps
@@ -40,6 +41,15 @@ class Frames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """What an API writes beside its events."""
+
+    ping: str  # while nothing is to be said
+    end: str  # after the last event
+    failure: Callable[[PieError, str], str]  # in place of the rest; the error and the id of the request
+
+
+@dataclass(frozen=True, slots=True)
 class Patience:
     """How long silence, and a client that does not read, are borne."""
 
@@ -52,8 +62,14 @@ class Stalled(Exception):
     """The client is there but does not read."""
 
 
+def _failure(error: PieError, _request_id: str) -> str:
+    return f"data: {dumps(error_body(error))}\n\n{DONE}"
+
+
 class EventStream(Response):
     """The response to a streaming request. Owns the generation: whatever happens, it is over when this returns."""
+
+    manner: ClassVar[Manner] = Manner(": ping\n\n", DONE, _failure)
 
     def __init__(
         self,
@@ -93,7 +109,7 @@ class EventStream(Response):
                 frames = self._frames.feed(step)
                 if frames:
                     await self._write(send, frames)
-        await self._write(send, self._frames.finish() + DONE, is_last=True)
+        await self._write(send, self._frames.finish() + self.manner.end, is_last=True)
 
     async def _write(self, send: Send, frames: str, is_last: bool = False) -> None:
         self._writing_since = time.monotonic()
@@ -123,17 +139,17 @@ class EventStream(Response):
     async def _ping(self, send: Send) -> None:
         try:
             async with asyncio.timeout(self._patience.stall_s):
-                await self._write(send, ": ping\n\n")
+                await self._write(send, self.manner.ping)
         except TimeoutError:
             raise Stalled from None
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
         """An answer that failed halfway never looks finished: an error event, then the end of the stream."""
-        shown = as_pie_error(error)
-        record_of(scope).error_code = shown.code
+        shown, record = as_pie_error(error), record_of(scope)
+        record.error_code = shown.code
         try:
             async with asyncio.timeout(self._patience.first_ping_s):
-                await self._write(send, f"data: {dumps(error_body(shown))}\n\n{DONE}", is_last=True)
+                await self._write(send, self.manner.failure(shown, record.request_id), is_last=True)
         except TimeoutError:
             await _drop(scope, receive)
 

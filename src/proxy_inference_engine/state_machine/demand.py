@@ -49,6 +49,7 @@ class Demand:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     is_parallel: bool = True  # more than one call in an answer
+    max_calls: int | None = None  # at least 1; None: as many as fit
     can_reason: bool = True  # False: the client switched it off
     is_reasoning_open: bool = False  # the prompt has opened the block already
     min_reasoning_tokens: int = 0

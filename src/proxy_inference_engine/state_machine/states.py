@@ -25,11 +25,11 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalls:
-    """One call, or one and more. `indexes` are the tools' places in the client's list."""
+    """One call, and more up to `max_calls` (None: any number). `indexes` are the tools' places in the client's list."""
 
     tools: tuple[Tool, ...]
     indexes: tuple[int, ...]
-    can_repeat: bool
+    max_calls: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +90,5 @@ def _calls(demand: Demand, can_repeat: bool) -> ToolCalls | None:
     if not allowed:
         raise InvalidDemand("no tool may be called", "tool_choice")
     tools = tuple(tool for _, tool in allowed)
-    return ToolCalls(tools, tuple(index for index, _ in allowed), demand.is_parallel and can_repeat)
+    max_calls = demand.max_calls if demand.is_parallel and can_repeat else 1
+    return ToolCalls(tools, tuple(index for index, _ in allowed), max_calls)

@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy_inference_engine.errors import StartupError, StoreError
 
 _logger = logging.getLogger(__name__)
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 5.0  # another process may hold the file this long before a write fails
 CHECK_SECONDS = 10.0  # a file too big to be checked in this time is taken as it is
 _WAL_BYTES = 16 * 1024 * 1024
@@ -22,8 +22,9 @@ _CHECKPOINT_PAGES = 250  # the write that fills the log pays for emptying it: li
 _CHECK_STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-# A row without a body was deleted: it only remembers its place for pages that continue after it. The counts are kept by
-# triggers, so that no way of adding or removing rows can forget them.
+# A row without a body was deleted. It remembers its place for pages that continue after it, and its turn for as long as
+# another row has it as `previous`. The counts are kept by triggers, so that no way of adding or removing rows can
+# forget them: a row counts while it holds anything.
 _SCHEMA = """
 CREATE TABLE schema (version INTEGER NOT NULL);
 CREATE TABLE objects (
@@ -38,6 +39,9 @@ CREATE TABLE objects (
     run TEXT NOT NULL,
     model TEXT,
     metadata TEXT NOT NULL,
+    previous TEXT,
+    place INTEGER,
+    turn BLOB,
     extra BLOB,
     body BLOB,
     UNIQUE (kind, owner, parent, id)
@@ -45,14 +49,16 @@ CREATE TABLE objects (
 CREATE INDEX objects_in_order ON objects (kind, owner, parent, seq);
 CREATE INDEX objects_by_expiry ON objects (expires_at);
 CREATE INDEX objects_unfinished ON objects (status) WHERE status IN ('queued', 'in_progress');
+CREATE INDEX objects_following ON objects (owner, previous) WHERE previous IS NOT NULL AND place IS NULL;
 CREATE TABLE owners (owner TEXT PRIMARY KEY, num_rows INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER row_added AFTER INSERT ON objects BEGIN
     INSERT INTO owners VALUES (NEW.owner, 1) ON CONFLICT DO UPDATE SET num_rows = num_rows + 1;
 END;
-CREATE TRIGGER row_emptied AFTER UPDATE OF body ON objects WHEN OLD.body IS NOT NULL AND NEW.body IS NULL BEGIN
+CREATE TRIGGER row_emptied AFTER UPDATE OF body, turn ON objects
+    WHEN coalesce(OLD.body, OLD.turn) IS NOT NULL AND coalesce(NEW.body, NEW.turn) IS NULL BEGIN
     UPDATE owners SET num_rows = num_rows - 1 WHERE owner = NEW.owner;
 END;
-CREATE TRIGGER row_removed AFTER DELETE ON objects WHEN OLD.body IS NOT NULL BEGIN
+CREATE TRIGGER row_removed AFTER DELETE ON objects WHEN coalesce(OLD.body, OLD.turn) IS NOT NULL BEGIN
     UPDATE owners SET num_rows = num_rows - 1 WHERE owner = OLD.owner;
 END;
 """

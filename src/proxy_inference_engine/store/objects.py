@@ -9,13 +9,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from proxy_inference_engine.errors import NotFound, QuotaExceeded, TooLarge
-from proxy_inference_engine.store.record import Kind, Order, Record, StoreLimits
+from proxy_inference_engine.store.chains import FOREVER, history, let_go, thread
+from proxy_inference_engine.store.record import Kind, Link, Order, Past, Record, StoreLimits
 
 ITEM: Final = "item"
 CURSOR_SECONDS = 3600.0  # a page may continue after an object for this long after it was deleted
-_NEVER = 1e18  # an item lives as long as its conversation
+# A response has a usage at its end. What one had that was cut off is not known.
+_NO_USAGE: Final = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
 PURGED_ROWS = 25  # at a time, so that writes never wait long
-_COLUMNS = "kind, owner, id, created_at, status, body, extra"
+_COLUMNS = "kind, owner, id, created_at, status, body, extra, turn, previous, place"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -46,10 +54,21 @@ class Row(NamedTuple):
     status: str
     body: bytes
     extra: bytes
+    turn: bytes | None
+    previous: str | None
+    place: int | None
 
     def record(self, kind: Kind) -> Record:
         return Record(
-            kind, self.id, self.owner, self.created_at, json.loads(self.body), json.loads(self.extra), self.status
+            kind,
+            self.id,
+            self.owner,
+            self.created_at,
+            json.loads(self.body),
+            json.loads(self.extra),
+            self.status,
+            None if self.turn is None else json.loads(self.turn),
+            None if self.previous is None else Link(self.previous, self.place),
         )
 
     def item(self) -> dict[str, Any]:
@@ -65,9 +84,12 @@ class Objects:
 
     def put(self, connection: sqlite3.Connection, record: Record, run: str) -> None:
         """Insert or replace. What was deleted stays deleted: a late write does not bring it back."""
-        body, extra = _encode(record.body), _encode(record.extra)
         key = Key(record.kind, record.owner, record.id)
         model, metadata = record.body.get("model"), record.body.get("metadata")
+        turn = None if record.turn is None else _data(record.turn)
+        body, extra = _data(record.body), _data(record.extra)
+        self._check_size(len(body) + len(extra) + len(turn or b""))
+        previous, place = record.link or (None, None)
         self._write(
             connection,
             key,
@@ -77,25 +99,32 @@ class Objects:
             run=run,
             model=model if isinstance(model, str) else None,
             metadata=_encode(metadata if isinstance(metadata, dict) else {}),
-            body=_sized(body, extra, self._limits.max_bytes),
-            extra=_bytes(extra),
+            previous=previous,
+            place=place,
+            turn=turn,
+            body=body,
+            extra=extra,
         )
 
     def put_item(self, connection: sqlite3.Connection, owner: str, parent: str, item: Mapping[str, Any]) -> None:
         """Insert at the end, or replace in its place."""
         key = Key(ITEM, owner, item["id"], parent)
-        body = _encode(item)
+        body = _data(item)
+        self._check_size(len(body))
         connection.execute(f"DELETE FROM objects WHERE {_IS_KEY} AND body IS NULL", key._asdict())
         self._write(
             connection,
             key,
             created_at=int(self._clock()),
-            expires_at=_NEVER,
+            expires_at=FOREVER,  # it lives as long as its conversation
             status="",
             run="",
             model=None,
             metadata="{}",
-            body=_sized(body, "", self._limits.max_bytes),
+            previous=None,
+            place=None,
+            turn=None,
+            body=body,
             extra=b"{}",
         )
 
@@ -103,7 +132,7 @@ class Objects:
         given = {**key._asdict(), **values, "now": self._clock()}
         changed = connection.execute(
             "UPDATE objects SET expires_at=:expires_at, status=:status, run=:run, model=:model, metadata=:metadata, "
-            f"body=:body, extra=:extra WHERE {_IS_KEY} AND {_IS_LIVE}",
+            f"previous=:previous, place=:place, turn=:turn, body=:body, extra=:extra WHERE {_IS_KEY} AND {_IS_LIVE}",
             given,
         )
         if changed.rowcount:
@@ -111,8 +140,8 @@ class Objects:
         self._check_quota(connection, key.owner)
         connection.execute(
             "INSERT INTO objects (kind, owner, parent, id, created_at, expires_at, status, run, model, metadata, "
-            "body, extra) VALUES (:kind, :owner, :parent, :id, :created_at, :expires_at, :status, :run, :model, "
-            ":metadata, :body, :extra) ON CONFLICT DO NOTHING",
+            "previous, place, turn, body, extra) VALUES (:kind, :owner, :parent, :id, :created_at, :expires_at, "
+            ":status, :run, :model, :metadata, :previous, :place, :turn, :body, :extra) ON CONFLICT DO NOTHING",
             given,
         )
 
@@ -123,6 +152,47 @@ class Objects:
                 f"This key keeps {self._limits.max_rows} stored objects and items, as many as it may: "
                 "delete some, or send store: false."
             )
+
+    def _check_size(self, num_bytes: int) -> None:
+        max_bytes = self._limits.max_bytes
+        if num_bytes > max_bytes:
+            raise TooLarge(f"An object of more than {max_bytes // 1024} KiB cannot be stored; send store: false.")
+
+    def change_metadata(
+        self, connection: sqlite3.Connection, key: Key, metadata: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        """The object with other metadata, which is a new beginning of its time; None: there is none."""
+        row = self.get(connection, key)
+        if row is None:
+            return None
+        body = {**json.loads(row.body), "metadata": dict(metadata)}
+        data = _data(body)
+        self._check_size(len(data) + len(row.extra) + len(row.turn or b""))
+        connection.execute(
+            f"UPDATE objects SET body=:body, metadata=:metadata, expires_at=:expires_at WHERE {_IS_KEY}",
+            {
+                **key._asdict(),
+                "body": data,
+                "metadata": _encode(metadata),
+                "expires_at": self._clock() + self._limits.ttl_seconds,
+            },
+        )
+        return body
+
+    def past(self, connection: sqlite3.Connection, key: Key) -> Past | None:
+        """What follows a response, or the last item of a conversation, builds on. None: it is not there.
+
+        Raises ContextLengthExceeded.
+        """
+        now = self._clock()
+        given = {**key._asdict(), "now": now}
+        found = connection.execute(f"SELECT status FROM objects WHERE {_IS_KEY} AND {_IS_LIVE}", given).fetchone()
+        if found is None:
+            return None
+        if key.kind == "conversation":
+            return Past(*thread(connection, key.owner, key.id))
+        items = history(connection, key.owner, key.id, now)
+        return None if items is None else Past(items, Link(key.id), found[0])
 
     def touch(self, connection: sqlite3.Connection, key: Key) -> None:
         """The object lives its whole time again. Raises NotFound."""
@@ -142,14 +212,14 @@ class Objects:
     def remove(self, connection: sqlite3.Connection, key: Key) -> bool:
         """Empties the row, which keeps its place for a while; a conversation's items go at once."""
         now = self._clock()
-        changed = connection.execute(
-            "UPDATE objects SET body=NULL, extra=NULL, metadata='{}', status='deleted', expires_at=:until "
-            f"WHERE {_IS_KEY} AND {_IS_LIVE}",
-            {**key._asdict(), "now": now, "until": now + CURSOR_SECONDS},
-        )
-        if key.kind == "conversation" and changed.rowcount:
+        given = {**key._asdict(), "now": now}
+        found = connection.execute(f"SELECT seq FROM objects WHERE {_IS_KEY} AND {_IS_LIVE}", given).fetchone()
+        if found is None:
+            return False
+        let_go(connection, found[0], PURGED_ROWS, until=now + CURSOR_SECONDS)
+        if key.kind == "conversation":
             connection.execute(f"DELETE FROM objects WHERE {_IS_CHILD}", {"owner": key.owner, "parent": key.id})
-        return changed.rowcount > 0
+        return True
 
     def page(self, connection: sqlite3.Connection, key: Key, wanted: Filter) -> tuple[list[Row], bool]:
         """The rows of a list in the order they were first written, and whether there are more.
@@ -194,7 +264,7 @@ class Objects:
                 num_left -= connection.execute(f"DELETE FROM objects WHERE seq IN ({children})", given).rowcount
             if num_left <= 0:
                 return True
-            num_left -= connection.execute("DELETE FROM objects WHERE seq = ?", (seq,)).rowcount
+            num_left -= let_go(connection, seq, num_left)
         return num_left <= 0
 
     def fail_unfinished(self, connection: sqlite3.Connection, alive: set[str]) -> int:
@@ -223,16 +293,9 @@ def _encode_failed(body: bytes) -> bytes:
     for item in response.get("output") or []:
         if isinstance(item, dict) and item.get("status") == "in_progress":
             item["status"] = "incomplete"
-    return _bytes(_encode(response))
+    response["usage"] = response.get("usage") or _NO_USAGE
+    return _data(response)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _sized(text: str, beside: str, max_bytes: int) -> bytes:
-    """`text` as bytes, when it and what is stored beside it are not too large together."""
-    data = _bytes(text)
-    if len(data) + len(_bytes(beside)) > max_bytes:
-        raise TooLarge(f"An object of more than {max_bytes // 1024} KiB cannot be stored; send store: false.")
-    return data
+def _data(value: object) -> bytes:
+    return _encode(value).encode("utf-8", "surrogatepass")

@@ -10,17 +10,26 @@ Items = list[dict[str, Any]]
 _DAY_SECONDS = 24 * 3600
 
 
+class Link(NamedTuple):
+    """What a response builds on: another response, or with a place, a conversation up to there."""
+
+    id: str
+    place: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One stored object. Nobody changes `body` or `extra` while it is being saved."""
+    """One stored object. Nobody changes what it holds while it is being saved."""
 
     kind: Kind
     id: str
     owner: str  # the name of the key that made it; nobody else ever sees it
     created_at: int
     body: dict[str, Any]  # the object as it is returned
-    extra: dict[str, Any]  # what belongs to it and is not in it: input, events, messages
+    extra: dict[str, Any]  # what belongs to it and is not in it: events, messages
     status: str = "completed"  # of a response: queued, in_progress, completed, failed, cancelled, incomplete
+    turn: Items | None = None  # of a response: what it adds to the conversation, its input and what it said
+    link: Link | None = None
 
 
 class Page(NamedTuple):
@@ -31,6 +40,14 @@ class Page(NamedTuple):
 class ItemPage(NamedTuple):
     items: Items
     has_more: bool
+
+
+class Past(NamedTuple):
+    """What a new response builds on, from the first item to the last."""
+
+    items: Items
+    link: Link
+    status: str = "completed"  # of the response it follows
 
 
 @dataclass(frozen=True, slots=True)

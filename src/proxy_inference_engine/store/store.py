@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from proxy_inference_engine.store.database import connect, prepare
 from proxy_inference_engine.store.objects import ITEM, Filter, Key, Objects, not_found
 from proxy_inference_engine.store.readers import Reader, Readers
-from proxy_inference_engine.store.record import ItemPage, Items, Kind, Order, Page, Record, StoreLimits
+from proxy_inference_engine.store.record import ItemPage, Items, Kind, Order, Page, Past, Record, StoreLimits
 from proxy_inference_engine.store.runs import Run
 from proxy_inference_engine.store.writer import Writer
 
@@ -84,6 +84,19 @@ class Store:
             return None if row is None else row.record(kind)
 
         return await _acknowledged(self._reader.submit(work))
+
+    async def past(self, kind: Literal["response", "conversation"], owner: str, id: str) -> Past | None:
+        """All that what comes next builds on; None: there is no such object, or not all of it. Raises
+        ContextLengthExceeded where it is more than can be read.
+        """
+        return await _acknowledged(self._reader.submit(lambda c: self._objects.past(c, Key(kind, owner, id))))
+
+    async def change_metadata(
+        self, kind: Kind, owner: str, id: str, metadata: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        """The changed object; None: there is none to change."""
+        key = Key(kind, owner, id)
+        return await _acknowledged(self._writer.submit(lambda c: self._objects.change_metadata(c, key, metadata)))
 
     async def delete(self, kind: Kind, owner: str, id: str) -> bool:
         """Whether there was such an object. A conversation's items go with it."""

@@ -93,7 +93,12 @@ class Writer:
     def _tidy_up(self) -> None:
         has_more = False
         try:
-            [has_more] = self._attempt([_Job(self._tidy, Future())])
+            # What is tidied away once more after a power cut harms nobody, and writes do not wait for the disk here.
+            self._opened().execute("PRAGMA synchronous=NORMAL")
+            try:
+                [has_more] = self._attempt([_Job(self._tidy, Future())])
+            finally:
+                self._opened().execute("PRAGMA synchronous=FULL")
         except Exception as error:
             store_error(error)
         self._tidy_at = time.monotonic() + (0.0 if has_more is True else TIDY_SECONDS)
@@ -116,10 +121,13 @@ class Writer:
             else:
                 job.future.set_result(outcome)
 
-    def _attempt(self, jobs: list[_Job]) -> list[Any]:
+    def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
-        connection = self._connection
+        return self._connection
+
+    def _attempt(self, jobs: list[_Job]) -> list[Any]:
+        connection = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         try:
             outcomes = [_outcome(job, connection) for job in jobs]

@@ -65,6 +65,9 @@ class _Failing:
         self._maybe_fail("mask")
         return None
 
+    def prepare(self) -> None:
+        """There is nothing to work out."""
+
     def forced(self) -> list[int]:
         self._maybe_fail("forced")
         return []

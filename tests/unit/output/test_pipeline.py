@@ -11,7 +11,7 @@ from proxy_inference_engine.output.answer import Answer
 from proxy_inference_engine.output.events import Broken, Ended, Event, PromptRead, TextDelta
 from proxy_inference_engine.output.pipeline import Pipeline
 from proxy_inference_engine.runners.fake import ByteTokenizer
-from proxy_inference_engine.types import Failed, Finished, FinishReason, Output, Prefilled, Timings, Token
+from proxy_inference_engine.types import Drafted, Failed, Finished, FinishReason, Output, Prefilled, Timings, Token
 from tests.unit.output.pieces import (
     CJK,
     END,
@@ -219,3 +219,14 @@ def test_the_answer_is_the_fold_of_the_stream() -> None:
     assert answer.prompt == PromptRead(2, None)
     assert answer.ended is not None
     assert answer.ended.stop_str == "\n\n"
+
+
+@pytest.mark.parametrize(("stop", "counts"), [(("lo",), (3, 1)), ((), (9, 9))])
+def test_a_stop_string_ends_with_the_counts_known_so_far(stop: Sequence[str], counts: tuple[int, int]) -> None:
+    pieces = [b"Hel", b"lo", b" world"]
+    read, *said, end = outputs(pieces, "stop")
+    assert isinstance(end, Finished)
+    finished = Finished("stop", end.timings, 9, 9)
+    drafted = [read, Drafted(1, 0), said[0], Drafted(3, 1), said[1], Drafted(5, 2), said[2], finished]
+    ended = ended_of(run(Pipeline(PieceTokenizer(pieces), stop=stop), drafted))
+    assert (ended.num_accepted, ended.num_rejected) == counts

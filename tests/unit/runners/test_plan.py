@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import Lane
-from proxy_inference_engine.runners.llama_cpp.plan import plan_lanes
+from proxy_inference_engine.runners.plan import plan_lanes
 
 KIB = 1024  # bytes a token, so that sizes in tokens are easy to read
 

@@ -52,6 +52,7 @@ class ScriptedEngine:
         self.streams: list[ScriptedStream] = []
         self.tokenizer = ByteTokenizer()
         self.context_tokens = 1000
+        self.eyes = None
         self.is_ready = True
 
     @property

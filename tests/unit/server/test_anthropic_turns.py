@@ -139,6 +139,7 @@ def test_size_counts_all_that_is_written() -> None:
     assert num_chars(body(messages=messages, system="12")) == 5 + 4 + 4096 + 3 + 2
 
 
+PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"max_tokens": 0}, "max_tokens"),
@@ -147,7 +148,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
-    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].source"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "x"}}]}]},
+        "messages[0].content[0].source",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {**PNG, "media_type": "image/tiff"}}]}]},
+        "messages[0].content[0].source.media_type",
+    ),
+    (
+        {"messages": [HELLO, {"role": "assistant", "content": [{"type": "image", "source": PNG}]}]},
+        "messages[1].content",
+    ),
+    ({"messages": [{"role": "system", "content": [{"type": "image", "source": PNG}]}, HELLO]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "strange"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
@@ -170,14 +184,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                 },
             ]
         },
-        "messages[2].content[0].content[0]",
+        "messages[2].content[0].content[0].source",
     ),
     (
         {"messages": [HELLO, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]},
         "messages[1].content[0].tool_use_id",
     ),
     ({"system": 5}, "system"),
-    ({"system": [{"type": "image"}]}, "system[0]"),
+    ({"system": [{"type": "image"}]}, "system[0].type"),
     ({"temperature": 1.5}, "temperature"),
     ({"temperature": "1"}, "temperature"),
     ({"top_k": -1}, "top_k"),
@@ -245,6 +259,8 @@ BUDGET = {"type": "enabled", "budget_tokens": 7}
 REASONINGS: list[tuple[Any, Any, frozenset[str], Reasoning, bool]] = [
     (None, QWEN, SWITCHED, Reasoning({"enable_thinking": False}, is_wanted=False), False),
     ({"type": "disabled"}, QWEN, SWITCHED, Reasoning({"enable_thinking": False}, is_wanted=False), False),
+    ({"type": "between_tools"}, QWEN, SWITCHED, Reasoning({"enable_thinking": False}, is_wanted=False), False),
+    ({"type": "between_tools"}, DEEPSEEK, frozenset(), Reasoning({}), True),
     ({"type": "adaptive"}, QWEN, SWITCHED, Reasoning({"enable_thinking": True}), False),
     (BUDGET, QWEN, SWITCHED, Reasoning({"enable_thinking": True}, max_tokens=7), False),
     (None, DEEPSEEK, frozenset(), Reasoning({}), False),

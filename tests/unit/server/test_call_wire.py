@@ -118,8 +118,36 @@ def test_the_whole_answer_has_the_calls() -> None:
         ([], ""),
     ],
 )
-def test_content_is_null_only_where_there_are_calls_instead(events: list[Event], content: str | None) -> None:
-    assert whole([*events, ended()])["choices"][0]["message"]["content"] == content
+@pytest.mark.parametrize("num_choices", [1, 3])
+def test_content_is_null_only_where_there_are_calls_instead(
+    events: list[Event], content: str | None, num_choices: int
+) -> None:
+    shaped = shape(num_choices, may_call=True)
+    for choice in whole([*events, ended()], shaped)["choices"]:
+        assert choice["message"]["content"] == content
+    chunks = streamed([*events, ended()], shaped)
+    parts = [part for chunk in chunks for part in chunk["choices"]]
+    assert [part["index"] for part in parts if "role" in part["delta"]] == list(range(num_choices))
+    for index in range(num_choices):
+        own = [part["delta"] for part in parts if part["index"] == index]
+        assert own[0]["role"] == "assistant" and "content" in own[0] and own[-1] == {}
+        said = [delta["content"] for delta in own if delta.get("content") is not None]
+        assert ("".join(said) if said else None) == content
+
+
+def test_the_first_delta_says_whether_content_comes() -> None:
+    firsts: dict[str, Any] = {
+        name: streamed([*events, ended()], shape(may_call=True))[0]["choices"][0]["delta"]["content"]
+        for name, events in {"text": TEXT, "call": F_CALL, "thoughts": [*THOUGHTS, *TEXT]}.items()
+    }
+    assert firsts == {"text": "", "call": None, "thoughts": None}
+
+
+def test_a_choice_that_waits_lets_a_later_one_speak() -> None:
+    frames = ChatFrames(HEAD, Tally([5, 5], 1, Record("r")), shape(may_call=True), shape())
+    text = frames.feed([(0, READ), (1, READ)]) + frames.feed([(1, TextDelta("a"))]) + frames.feed([(0, TextDelta("b"))])
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in text.split("\n\n")[:-1]]
+    assert [(part["index"], part["delta"].get("content")) for part in parts] == [(0, None), (1, ""), (1, "a"), (0, "b")]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import QuotaExceeded, StartupError
+from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.server.app import create_app
 from proxy_inference_engine.server.run import open_store
 from proxy_inference_engine.store import Record
 
@@ -32,6 +36,14 @@ async def test_the_settings_reach_the_store(tmp_path: Path) -> None:
         with pytest.raises(QuotaExceeded):
             await store.save(Record("response", "b", "", 1, {}, {}))
         assert await store.load("response", "", "a") is None, "its time is over"
+
+
+async def test_the_settings_reach_an_app_without_a_store() -> None:
+    worker = Worker(StepEngine(FakeRunner(), max_cache_bytes=0))
+    with closing(create_app(worker, Config(store_max_rows=1)).state.services.store) as store:
+        await store.save(Record("response", "a", "", 1, {}, {}))
+        with pytest.raises(QuotaExceeded):
+            await store.save(Record("response", "b", "", 1, {}, {}))
 
 
 def test_without_a_folder_nothing_starts() -> None:

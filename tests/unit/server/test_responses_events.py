@@ -100,13 +100,6 @@ def test_items(events: list[Event], expected: list[tuple[str, str, str]]) -> Non
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("end", [STOP, LENGTH])
-def test_calls_beyond_the_cap_are_no_part_of_the_answer(end: Ended) -> None:
-    events = [*a_call(0), *a_call(1), TextDelta("x"), CallStarted(2, "f"), end]
-    wire = played(events, max_calls=1)
-    assert output(wire) == [("function_call", "{}", "completed")] and wire[-1]["type"] == "response.completed"
-
-
 def test_sealed_reasoning_is_in_the_item_only_when_it_is_done() -> None:
     sealer = Sealer()
     wire = played([ReasoningDelta("t"), STOP], sealer=sealer)

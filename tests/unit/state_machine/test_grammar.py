@@ -102,6 +102,20 @@ def test_parallel(family: Family, demand: Demand) -> None:
     assert verdict(family.builder, single, family.calls(PARIS)) == "complete"
 
 
+@repeaters
+@pytest.mark.parametrize("demand", [AUTO, REQUIRED, replace(AUTO, output=SCHEMA)], ids=["auto", "required", "format"])
+@pytest.mark.parametrize("max_calls", [1, 2, 3, 1 << 62])
+def test_no_more_calls_than_allowed(family: Family, demand: Demand, max_calls: int) -> None:
+    """The last one that is allowed completes the answer: nothing is generated that would have to be dropped."""
+    bound = replace(demand, max_calls=max_calls)
+    prefix = "" if demand.output == AUTO.output else _begin_beside_a_structure(family)
+    rows = {count: prefix + family.calls(*[PARIS, IT, OSLO, IT][:count]) for count in (1, 2, 3, 4)}
+    allowed = [text for count, text in rows.items() if count <= max_calls]
+    check(family, bound, passing=allowed, failing=[text for text in rows.values() if text not in allowed])
+    if max_calls in rows:
+        assert verdict(family.builder, bound, rows[max_calls]) == "complete"
+
+
 @families
 def test_one_call_of_a_family_that_cannot_repeat_completes_the_answer(family: Family) -> None:
     expected = "complete" if not family.can_repeat or (family.format.calls and family.format.calls.end) else "ended"
@@ -121,10 +135,13 @@ def test_calls_or_a_structure(family: Family) -> None:
 
 
 def _beside_a_structure(family: Family, call: Call) -> str:
+    return _begin_beside_a_structure(family) + family.calls(call)
+
+
+def _begin_beside_a_structure(family: Family) -> str:
     """Calls that open like JSON need what is optional elsewhere, to be told apart."""
     syntax = family.format.calls
-    begin = syntax.optional_begin if syntax is not None and syntax.is_at_start else ""
-    return begin + family.calls(call)
+    return syntax.optional_begin if syntax is not None and syntax.is_at_start else ""
 
 
 @families

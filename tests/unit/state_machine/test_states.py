@@ -27,7 +27,7 @@ A, B, C = Tool("a"), Tool("b"), Tool("c")
 TEXT = FreeformText()
 SCHEMA = JsonSchema({"type": "object"})
 STRUCTURE = StructuredOutput(SCHEMA)
-ALL = ToolCalls((A, B, C), (0, 1, 2), can_repeat=True)
+ALL = ToolCalls((A, B, C), (0, 1, 2), None)
 TOOLS = Demand(tools=(A, B, C))
 
 
@@ -51,15 +51,15 @@ ROOTS: dict[str, tuple[Demand, Root]] = {
     "tools, required, a format": (replace(TOOLS, tool_choice=_choose("required"), output=SCHEMA), Root(calls=ALL)),
     "tools, named": (
         replace(TOOLS, tool_choice=_choose("required", "b")),
-        Root(calls=ToolCalls((B,), (1,), can_repeat=True)),
+        Root(calls=ToolCalls((B,), (1,), None)),
     ),
     "tools, allowed": (
         replace(TOOLS, tool_choice=_choose("auto", "c", "a")),
-        Root(text=TEXT, calls=ToolCalls((A, C), (0, 2), can_repeat=True)),
+        Root(text=TEXT, calls=ToolCalls((A, C), (0, 2), None)),
     ),
     "tools, allowed and required": (
         replace(TOOLS, tool_choice=_choose("required", "c", "a")),
-        Root(calls=ToolCalls((A, C), (0, 2), can_repeat=True)),
+        Root(calls=ToolCalls((A, C), (0, 2), None)),
     ),
     "tools, none": (replace(TOOLS, tool_choice=_choose("none")), Root(text=TEXT)),
     "tools, none, a format": (
@@ -69,7 +69,15 @@ ROOTS: dict[str, tuple[Demand, Root]] = {
     "no tools, none": (Demand(tool_choice=_choose("none")), Root(text=TEXT)),
     "not parallel": (
         replace(TOOLS, is_parallel=False),
-        Root(text=TEXT, calls=ToolCalls((A, B, C), (0, 1, 2), can_repeat=False)),
+        Root(text=TEXT, calls=ToolCalls((A, B, C), (0, 1, 2), 1)),
+    ),
+    "at most three": (
+        replace(TOOLS, max_calls=3),
+        Root(text=TEXT, calls=ToolCalls((A, B, C), (0, 1, 2), 3)),
+    ),
+    "at most three, not parallel": (
+        replace(TOOLS, max_calls=3, is_parallel=False),
+        Root(text=TEXT, calls=ToolCalls((A, B, C), (0, 1, 2), 1)),
     ),
 }
 
@@ -91,8 +99,9 @@ def test_a_model_that_reasons_does_so_first(demand: Demand, root: Root, is_open:
 
 
 def test_a_family_of_one_call_never_repeats() -> None:
-    calls = build_root(TOOLS, can_reason=False, can_repeat=False).calls
-    assert calls is not None and not calls.can_repeat
+    for demand in (TOOLS, replace(TOOLS, max_calls=3)):
+        calls = build_root(demand, can_reason=False, can_repeat=False).calls
+        assert calls is not None and calls.max_calls == 1
 
 
 @pytest.mark.parametrize(

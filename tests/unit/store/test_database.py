@@ -78,7 +78,7 @@ async def test_tables_that_were_begun_and_not_finished_are_made(tmp_path: Path) 
         await store.save(record("x"))
 
 
-@pytest.mark.parametrize("version", [VERSION + 1, 0])
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, 0])
 def test_another_version_is_refused_and_kept(tmp_path: Path, version: int) -> None:
     path = tmp_path / "store.db"
     prepare(path)

@@ -76,6 +76,36 @@ async def test_deleted_is_gone_and_a_late_write_does_not_bring_it_back(store: St
     assert await ids(store) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_metadata_is_changed_where_there_is_an_object(store: Store, kind: Kind) -> None:
+    await store.save(record("x", kind=kind, metadata={"a": "b"}, number=1))
+    assert await store.change_metadata(kind, "ben", "x", {"c": "d"}) is None
+    assert await store.change_metadata(kind, "anna", "x", {"c": "d"}) == {
+        "id": "x",
+        "metadata": {"c": "d"},
+        "number": 1,
+    }
+    found = await store.load(kind, "anna", "x")
+    assert found is not None and found == record("x", kind=kind, metadata={"c": "d"}, number=1)
+    assert await ids(store, kind, metadata={"c": "d"}) == ["x"] and await ids(store, kind, metadata={"a": "b"}) == []
+    await store.delete(kind, "anna", "x")
+    assert await store.change_metadata(kind, "anna", "x", {"e": "f"}) is None
+    assert await ids(store, kind) == []
+
+
+async def test_other_metadata_is_a_new_beginning(tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened(tmp_path / "store.db", StoreLimits(ttl_seconds=60), clock) as store:
+        await store.save(record("x"))
+        clock.now += 59
+        assert await store.change_metadata("response", "anna", "x", {}) is not None
+        clock.now += 59
+        assert await ids(store) == ["x"]
+        clock.now += 1
+        assert await store.change_metadata("response", "anna", "x", {}) is None
+        assert await ids(store) == []
+
+
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 async def test_pages_together_are_the_list(store: Store, order: Any, limit: int) -> None:

@@ -185,3 +185,44 @@ def test_a_file_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
         assert writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(5) == []
     finally:
         writer.close()
+
+
+def test_only_tidying_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    prepare(path)
+    tidied: list[int] = []
+
+    def tidy(connection: sqlite3.Connection) -> bool:
+        tidied.append(synchronous(connection))
+        return len(tidied) < 3
+
+    def synchronous(connection: sqlite3.Connection) -> int:
+        (level,) = connection.execute("PRAGMA synchronous").fetchone()
+        assert isinstance(level, int)
+        return level
+
+    normal, full = 1, 2
+    writer = Writer(partial(connect, path), tidy)
+    try:
+        levels = [writer.submit(synchronous).result(5) for _ in range(5)]
+    finally:
+        writer.close()
+    assert levels == [full] * 5 and tidied and set(tidied) == {normal}
+
+
+def test_tidying_that_fails_changes_nothing_for_writes(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    prepare(path)
+    has_failed = threading.Event()
+
+    def tidy(connection: sqlite3.Connection) -> bool:
+        has_failed.set()
+        raise sqlite3.OperationalError("no")
+
+    writer = Writer(partial(connect, path), tidy)
+    try:
+        writer.submit(lambda _: None).result(5)
+        assert has_failed.wait(5)
+        assert writer.submit(lambda c: c.execute("PRAGMA synchronous").fetchone()).result(5) == (2,)
+    finally:
+        writer.close()

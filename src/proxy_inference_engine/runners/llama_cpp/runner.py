@@ -7,7 +7,7 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
-from proxy_inference_engine.runners.base import Lane, Logits, ModelInfo, Row, Segment
+from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Row, Segment
 from proxy_inference_engine.runners.llama_cpp import library
 from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
 from proxy_inference_engine.runners.llama_cpp.blob import Layout
@@ -33,6 +33,9 @@ class Settings:
 
 class LlamaRunner:
     """Implements `Runner`. Lane 0 exists from the start, the others from their first use."""
+
+    eyes: Eyes | None = None
+    chooser: Chooser | None = None
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self._model = model

@@ -95,7 +95,7 @@ def make_reasoning(body: CountRequest, format: Format, readable: frozenset[str])
 
 
 def asks_to_think(body: CountRequest) -> bool:
-    return body.thinking is not None and body.thinking.type != "disabled"
+    return body.thinking is not None and body.thinking.type in ("enabled", "adaptive")
 
 
 def can_think(format: Format) -> bool:

@@ -10,6 +10,7 @@ from proxy_inference_engine.server.body import ClientGone
 from proxy_inference_engine.server.failures import as_pie_error, send_error
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.record import record_of
+from proxy_inference_engine.server.seeing import Unseen
 
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
@@ -26,9 +27,14 @@ _TYPES = {
 
 def error_event(error: PieError, request_id: str) -> dict[str, Any]:
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    # Clients look for these words to know that they have to shorten the conversation.
-    start = "prompt is too long: " if isinstance(error, ContextLengthExceeded) else ""
-    return {"type": "error", "error": {"type": kind, "message": start + error.message}, "request_id": request_id}
+    return {"type": "error", "error": {"type": kind, "message": _cue(error) + error.message}, "request_id": request_id}
+
+
+def _cue(error: PieError) -> str:
+    """Words that clients look for, to shorten a conversation or to leave an image out of it and ask again."""
+    if isinstance(error, ContextLengthExceeded):
+        return "prompt is too long: "
+    return "Could not process image: " if isinstance(error, Unseen) else ""
 
 
 class MessageErrors:

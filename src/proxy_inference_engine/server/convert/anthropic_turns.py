@@ -1,16 +1,19 @@
 """Messages in Anthropic's format as turns of a conversation."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Content, Interaction, Role, ToolCall
+from proxy_inference_engine.server.convert.image_content import image_content
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.schemas.anthropic import (
     Block,
     CountRequest,
+    ImageBlock,
     Message,
+    Results,
     TextBlock,
     Texts,
     ThinkingBlock,
@@ -79,21 +82,34 @@ def _asked(message: Message, index: int, names: Mapping[str, str]) -> Iterator[I
                     "'tool_use_id' has to be the id of a tool_use block in an earlier message.",
                     param=f"messages[{index}].content[{place}].tool_use_id",
                 )
-            yield _result(block, names[block.tool_use_id])
-    texts = _texts_of(message)
-    if texts:
-        yield _turn(Role.USER, texts)
+            yield _result(block, names[block.tool_use_id], f"messages[{index}].content[{place}]")
+    contents = _contents(message.blocks, f"messages[{index}]")
+    if contents:
+        yield Interaction(Role.USER, contents)
 
 
-def _result(block: ToolResultBlock, name: str) -> Interaction:
-    texts = [] if block.content is None else _texts(block.content)
+def _result(block: ToolResultBlock, name: str, param: str) -> Interaction:
+    blocks = block.content or []
+    contents = (Content.of(blocks),) if isinstance(blocks, str) else _contents(blocks, param)
     # No chat template has a place for it.
-    texts = ["Error:", *texts] if block.is_error else texts
-    return _turn(Role.TOOL, texts, {"tool_call_id": block.tool_use_id, "name": name})
+    contents = (Content.of("Error:"), *contents) if block.is_error else contents
+    metadata = MappingProxyType({"tool_call_id": block.tool_use_id, "name": name})
+    return Interaction(Role.TOOL, contents, metadata)
 
 
-def _texts(content: Texts) -> list[str]:
-    return [content] if isinstance(content, str) else [block.text for block in content]
+def _contents(blocks: Sequence[Block], param: str) -> tuple[Content, ...]:
+    """Texts and images in their order."""
+    return tuple(
+        Content.of(block.text)
+        if isinstance(block, TextBlock)
+        else image_content(block.source.address, None, f"{param}.content[{place}]")
+        for place, block in enumerate(blocks)
+        if isinstance(block, TextBlock | ImageBlock)
+    )
+
+
+def _texts(content: Texts | Results) -> list[str]:
+    return [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, TextBlock)]
 
 
 def _texts_of(message: Message) -> list[str]:

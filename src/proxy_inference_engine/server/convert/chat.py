@@ -37,7 +37,7 @@ class ChatShape:
     hidden_stops: frozenset[str] = frozenset()  # the model family's own: nobody asked for them
     custom_names: frozenset[str] = frozenset()  # the tools that take text
     names_tool: bool = False  # the client said which tool: that it was called is no news
-    only_calls: bool = False  # there will be no content, and the first delta says so
+    may_call: bool = False  # calls may come instead of content
     num_candidates: int | None = None  # the choices are the best of so many; None: there are no others
 
     def ending(self, ended: Ended, has_calls: bool) -> dict[str, str]:
@@ -50,6 +50,7 @@ class ChatShape:
 class ChatFrames:
     """Role first (every choice's, in order), what it says, finish reason, and the usage where it was asked for.
 
+    An answer of calls has no content, so where calls may come, the first delta waits for what the choice says first.
     There is a shape for each conversation; they agree on how many choices there are and on the usage.
     """
 
@@ -61,22 +62,48 @@ class ChatFrames:
         self._calls = [
             CallDeltas(shape.custom_names, derived_ids(head.id, choice)) for choice, shape in enumerate(self._shapes)
         ]
-        self._has_begun = False
+        self._num_begun = 0  # choices whose role was said
+        self._lacking: set[int] = set()  # choices that have said nothing but their role, with no content, and thoughts
 
     def feed(self, step: Step) -> str:
         self._tally.feed(step)
-        frames = "" if self._has_begun else self._roles()
+        frames = self._roles()
         last = len(step) - 1 if self._tally.is_complete else None
         for number, (choice, event) in enumerate(step):
             frames += self._frame(choice, event, number == last)
         return frames
 
     def _roles(self) -> str:
-        self._has_begun = True
-        roles = (_ROLE % ("null" if shape.only_calls else '""') for shape in self._shapes)
-        return "".join(self._writer.chunk(f'{{"index":{choice},{role}') for choice, role in enumerate(roles))
+        """Of the next choices that will have content."""
+        frames = ""
+        while self._num_begun < len(self._shapes) and not self._shapes[self._num_begun].may_call:
+            frames += self._role(has_content=True)
+        return frames
+
+    def _roles_until(self, choice: int, *, has_content: bool) -> str:
+        """Those of earlier choices come first, even if these have nothing to say yet."""
+        frames = ""
+        while self._num_begun < choice:
+            frames += self._role(has_content=not self._shapes[self._num_begun].may_call)
+        return frames if self._num_begun > choice else frames + self._role(has_content=has_content)
+
+    def _role(self, *, has_content: bool) -> str:
+        choice = self._num_begun
+        self._num_begun += 1
+        if not has_content:
+            self._lacking.add(choice)
+        role = _ROLE % ('""' if has_content else "null")
+        return self._writer.chunk(f'{{"index":{choice},{role}')
 
     def _frame(self, choice: int, event: Event, is_last: bool) -> str:
+        if isinstance(event, PromptRead):
+            return ""
+        roles = self._roles_until(choice, has_content=isinstance(event, TextDelta))
+        if isinstance(event, TextDelta | CallStarted):
+            self._lacking.discard(choice)
+        return roles + self._said(choice, event, is_last)
+
+    def _said(self, choice: int, event: Event, is_last: bool) -> str:
         match event:
             case TextDelta(text, logprobs):
                 entries = dumps(chat_logprobs(logprobs)) if self._shapes[choice].has_logprobs else "null"
@@ -100,9 +127,11 @@ class ChatFrames:
         return self._writer.chunk(f'{{"index":{choice},{delta}')
 
     def _last(self, choice: int, ended: Ended, is_last: bool) -> str:
+        nothing = self._delta(choice, '"content":""') if choice in self._lacking else ""
         end = self._shapes[choice].ending(ended, self._calls[choice].are_complete)
         chunk = dumps({"index": choice, "delta": {}, "logprobs": None, **end})
-        return self._writer.last_chunk(chunk, self._tally.timings()) if is_last else self._writer.chunk(chunk)
+        last = self._writer.last_chunk(chunk, self._tally.timings()) if is_last else self._writer.chunk(chunk)
+        return nothing + last
 
     def finish(self) -> str:
         return self._writer.usage_chunk(self._tally.usage()) if self._include_usage else ""

@@ -6,6 +6,7 @@ from typing import Protocol, TypedDict
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Content, Interaction, Role, ToolCall, ToolKind
+from proxy_inference_engine.server.convert.image_content import image_content
 from proxy_inference_engine.server.schemas.messages import Message
 from proxy_inference_engine.server.schemas.tools import CustomCall, FunctionCall
 
@@ -28,7 +29,7 @@ def conversation(messages: Sequence[Message]) -> list[Interaction]:
     for index, message in enumerate(messages):
         calls = tuple(map(_call, message.tool_calls or ()))
         answered = _answered(message, index, known, open_calls)
-        turns.append(_interaction(message, calls, answered))
+        turns.append(_interaction(message, index, calls, answered))
         fresh = {call.id: call.name for call in calls}
         known |= fresh
         open_calls |= fresh
@@ -64,8 +65,13 @@ def _answered(message: Message, index: int, known: dict[str, str], open_calls: d
     return {"tool_call_id": call_id, "name": known[call_id]}
 
 
-def _interaction(message: Message, calls: tuple[ToolCall, ...], answered: dict[str, str]) -> Interaction:
-    content = tuple(Content.of(text) for text in message.texts)
+def _interaction(message: Message, index: int, calls: tuple[ToolCall, ...], answered: dict[str, str]) -> Interaction:
+    content = tuple(
+        Content.of(part)
+        if isinstance(part, str)
+        else image_content(part.image_url.url, part.image_url.detail, f"messages[{index}].content[{place}]")
+        for place, part in enumerate(message.parts)
+    )
     fields = {"name": message.name, "tool_calls": calls, "reasoning_content": message.thoughts, **answered}
     metadata = {name: value for name, value in fields.items() if value}
     return Interaction(Role.parse(message.role), content, MappingProxyType(metadata))

@@ -71,12 +71,12 @@ def make_demand(body: Conversing, tools: Sequence[Tool], reasoning: Reasoning) -
         if choice.mode == "required":
             raise InvalidRequest("'max_tool_calls' is 0, but 'tool_choice' asks for a call.", param="max_tool_calls")
         choice = ToolChoice("none")
-    is_single = isinstance(body.tool_choice, Named) or body.max_tool_calls == 1
     return Demand(
         output=_output(body.text.format),
         tools=tuple(tools),
         tool_choice=choice,
-        is_parallel=body.parallel_tool_calls and not is_single,
+        is_parallel=body.parallel_tool_calls and not isinstance(body.tool_choice, Named),
+        max_calls=body.max_tool_calls or None,
         can_reason=reasoning.is_wanted,
         min_reasoning_tokens=reasoning.min_tokens,
         max_reasoning_tokens=reasoning.max_tokens,

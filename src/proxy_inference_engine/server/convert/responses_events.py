@@ -5,7 +5,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from proxy_inference_engine.errors import PieError
+from proxy_inference_engine.errors import EngineFailure, PieError
 from proxy_inference_engine.output.events import (
     Broken,
     CallDelta,
@@ -37,7 +37,6 @@ class Shape:
     """What the client asked to see."""
 
     custom_names: Set[str] = frozenset()  # the tools that take text
-    max_calls: int | None = None
     sealer: Sealer | None = None  # where reasoning is wanted sealed
     is_background: bool = False
 
@@ -55,7 +54,6 @@ class ResponseEvents:
         self._item: OpenItem | None = None
         self._output: list[dict[str, Any]] = []
         self._ended: Ended | None = None
-        self._is_capped = False
         self._status = "queued" if shape.is_background else "in_progress"
 
     def start(self) -> list[WireEvent]:
@@ -78,11 +76,9 @@ class ResponseEvents:
 
     def finish(self) -> list[WireEvent]:
         assert self._ended is not None
-        # What follows the last call that was allowed is no part of the answer, and neither is its end.
-        is_cut = self._ended.reason == "length" and not self._is_capped
+        ending: Ending = "incomplete" if self._ended.reason == "length" else "completed"
         events = [] if self._output else self._open(MessageOutput(self._id("msg"), 0))
-        events += self._close("incomplete" if is_cut else "completed")
-        return [*events, self._end("incomplete" if is_cut else "completed")]
+        return [*events, *self._close(ending), self._end(ending)]
 
     def fail(self, error: PieError) -> list[WireEvent]:
         """An `error` event has the shape of an error's body: clients raise it at once."""
@@ -95,8 +91,6 @@ class ResponseEvents:
 
     def _take(self, event: Event) -> list[WireEvent]:
         match event:
-            case TextDelta() | ReasoningDelta() if self._is_capped:
-                return []
             case TextDelta(text, logprobs):
                 events = self._switch(MessageOutput)
                 assert isinstance(self._item, MessageOutput)
@@ -106,8 +100,7 @@ class ResponseEvents:
                 assert isinstance(self._item, ReasoningOutput)
                 return events + self._item.grown(text)
             case CallStarted() | CallDelta() | CallEnded():
-                self._is_capped = self._shape.max_calls is not None and event.index >= self._shape.max_calls
-                return [] if self._is_capped else self._call(event)
+                return self._call(event)
             case Ended():
                 self._ended = event
                 return []
@@ -171,3 +164,13 @@ class ResponseEvents:
         usage = usage_of(self._tally.usage())
         response = self._head.at(status, self._output, usage, completed_at, shown)
         return {"type": f"response.{status}", "response": response}
+
+
+def lost_events(response: dict[str, Any]) -> tuple[list[WireEvent], list[WireEvent]]:
+    """How the stream of a response began that the end of its server cut off, and how it ends."""
+    begun = {**response, "status": "queued", "output": [], "error": None, "usage": None}
+    error = EngineFailure(response["error"]["message"])
+    return (
+        [{"type": f"response.{name}", "response": begun} for name in ("created", "queued")],
+        [{"type": "error", **error_body(error)}, {"type": "response.failed", "response": response}],
+    )

@@ -80,6 +80,8 @@ def _parts(content: str | Sequence[dict[str, Any]], *, is_ours: bool) -> list[di
 
 
 def _part(part: dict[str, Any], is_ours: bool) -> dict[str, Any]:
+    if part["type"] == "input_image":
+        return part
     if part["type"] == "refusal":
         return part if is_ours else {"type": "input_text", "text": part["refusal"]}
     if not is_ours:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Content, Interaction, Role, ToolCall, ToolKind
+from proxy_inference_engine.server.convert.image_content import image_content
 from proxy_inference_engine.server.schemas.items import (
     AnyItem,
     CompactionItem,
@@ -20,6 +21,7 @@ from proxy_inference_engine.server.schemas.items import (
     OutputItem,
     ReasoningItem,
     ReferenceItem,
+    parts_of,
     texts_of,
 )
 from proxy_inference_engine.server.sealing import Sealer, Unopenable
@@ -87,14 +89,21 @@ class Conversation:
         return self._turns
 
     def _message(self, item: MessageItem) -> None:
-        texts = texts_of(item.content)
         if item.role == "assistant":
             if self._current is not None and self._current.has_spoken:
                 self._flush()
-            self._speaking.texts.extend(texts)
+            self._speaking.texts.extend(texts_of(item.content))
             return
         self._flush()
-        self._turns.append(Interaction(Role.parse(item.role), tuple(map(Content.of, texts))))
+        self._turns.append(Interaction(Role.parse(item.role), self._contents(item.content, "content")))
+
+    def _contents(self, content: Any, name: str) -> tuple[Content, ...]:
+        return tuple(
+            Content.of(part)
+            if isinstance(part, str)
+            else image_content(part.image_url, part.detail, self._param(f"{name}[{place}]"))
+            for place, part in enumerate(parts_of(content))
+        )
 
     def _call(self, item: FunctionCallItem | CustomCallItem) -> None:
         kind = ToolKind.CUSTOM if isinstance(item, CustomCallItem) else ToolKind.FUNCTION
@@ -106,7 +115,7 @@ class Conversation:
             self._refuse("it has to be the id of a call in an earlier item", "call_id")
         self._flush()
         metadata = MappingProxyType({"tool_call_id": item.call_id, "name": self._names[item.call_id]})
-        self._turns.append(Interaction(Role.TOOL, tuple(map(Content.of, texts_of(item.output))), metadata))
+        self._turns.append(Interaction(Role.TOOL, self._contents(item.output, "output"), metadata))
 
     def _reasoning(self, item: ReasoningItem) -> None:
         if self._current is not None and self._current.has_spoken:
@@ -123,8 +132,9 @@ class Conversation:
         self._flush()
         content = self._open("compaction", item.encrypted_content)
         self._turns.append(Interaction.of(Role.USER, _SUMMARY + content["summary"]))
-        number = self._number
-        for kept in map(stored_item, content["items"]):
+        number, items = self._number, list(map(stored_item, content["items"]))
+        self._number = -1 - len(items)
+        for kept in items:
             self.add(kept)
         self._number = number
 
@@ -146,8 +156,12 @@ class Conversation:
             self._current = None
 
     def _refuse(self, reason: str, name: str) -> NoReturn:
-        param = f"input[{self._number}].{name}"
+        param = self._param(name)
         raise InvalidRequest(f"Invalid value for {param!r}: {reason}.", param=param)
+
+    def _param(self, name: str) -> str:
+        """What this server kept has no place in the body."""
+        return "input" if self._number < 0 else f"input[{self._number}].{name}"
 
 
 def whole_turns(turns: Sequence[Interaction]) -> list[list[Interaction]]:

@@ -61,12 +61,8 @@ def is_named(body: ChatRequest) -> bool:
     return isinstance(body.tool_choice, NamedFunction | NamedCustom)
 
 
-def must_call(body: ChatRequest) -> bool:
-    """Whether the answer is calls and nothing else."""
-    choice = body.tool_choice
-    if isinstance(choice, AllowedTools):
-        return choice.allowed_tools.mode == "required"
-    return choice == "required" or is_named(body)
+def may_call(body: ChatRequest) -> bool:
+    return bool(body.tools) and body.tool_choice != "none"
 
 
 def _known(references: Iterable[NamedFunction | NamedCustom], tools: Sequence[Tool]) -> frozenset[str]:

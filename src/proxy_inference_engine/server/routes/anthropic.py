@@ -6,11 +6,10 @@ from functools import partial
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.errors import InvalidRequest, PieError
 from proxy_inference_engine.formats.history import calls_of
-from proxy_inference_engine.interaction import Interaction, Role
+from proxy_inference_engine.interaction import Role
 from proxy_inference_engine.server import asking
 from proxy_inference_engine.server.asking import Ask
 from proxy_inference_engine.server.body import read_json
@@ -32,7 +31,6 @@ from proxy_inference_engine.server.convert.anthropic_events import (
 from proxy_inference_engine.server.convert.anthropic_turns import conversation, num_chars
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
 from proxy_inference_engine.server.convert.usage import Tally
-from proxy_inference_engine.server.failures import as_pie_error
 from proxy_inference_engine.server.generation import Generation
 from proxy_inference_engine.server.ids import new_id
 from proxy_inference_engine.server.off_loop import off_loop
@@ -41,12 +39,10 @@ from proxy_inference_engine.server.routes.answering import answer, json_response
 from proxy_inference_engine.server.schemas.anthropic import CountRequest, MessageRequest
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.generating import Generating
+from proxy_inference_engine.server.seeing import Turns, see
 from proxy_inference_engine.server.services import Services, services_of
-from proxy_inference_engine.server.sse import DONE, EventStream
+from proxy_inference_engine.server.sse import EventStream, Manner
 from proxy_inference_engine.types import Request
-
-_COMMENT = ": ping\n\n"
-_PING = frame({"type": "ping"})
 
 
 async def create_message(http: HttpRequest) -> Response:
@@ -55,7 +51,10 @@ async def create_message(http: HttpRequest) -> Response:
     services.check_model(body.model)
     services.drain.check()
     size = num_chars(body) + demand_work(body)
-    request, machine = await off_loop(lambda: asking.prepare(make_ask(body, services), services, record.tenant), size)
+    [turns] = await see(http, await off_loop(lambda: conversation(body), size))
+    request, machine = await off_loop(
+        lambda: asking.prepare(make_ask(body, turns, services), services, record.tenant), size
+    )
 
     events = MessageEvents(_shape(body, request, services), Tally([len(request.prompt_ids)], 1, record))
     stops = [*(body.stop_sequences or ()), *services.format.stop_strings]
@@ -71,12 +70,13 @@ async def count_tokens(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, CountRequest))
     services.check_model(body.model)
-    count = await off_loop(lambda: _count(body, services), num_chars(body) + demand_work(body))
+    size = num_chars(body) + demand_work(body)
+    [turns] = await see(http, await off_loop(lambda: conversation(body), size))
+    count = await off_loop(lambda: _count(make_ask(body, turns, services), services), size)
     return json_response({"input_tokens": count}, _ignored(body, services))
 
 
-def _count(body: CountRequest, services: Services) -> int:
-    ask = make_ask(body, services)
+def _count(ask: Ask, services: Services) -> int:
     prompt = services.renderer.chat(
         ask.turns,
         tools=ask.demand.tools,
@@ -87,8 +87,7 @@ def _count(body: CountRequest, services: Services) -> int:
     return len(prompt.ids)
 
 
-def make_ask(body: CountRequest, services: Services) -> Ask:
-    turns = conversation(body)
+def make_ask(body: CountRequest, turns: Turns, services: Services) -> Ask:
     continues = _continues(turns)
     reasoning = make_reasoning(body, services.format, services.renderer.variables)
     demand = make_demand(body, reasoning)
@@ -106,7 +105,7 @@ def make_ask(body: CountRequest, services: Services) -> Ask:
     )
 
 
-def _continues(turns: list[Interaction]) -> bool:
+def _continues(turns: Turns) -> bool:
     """In this format a last message of the assistant is the beginning of the answer."""
     last = turns[-1]
     if last.role is not Role.ASSISTANT:
@@ -132,7 +131,8 @@ def _knobs(body: CountRequest) -> Generating:
 def _shape(body: MessageRequest, request: Request, services: Services) -> MessageShape:
     return MessageShape(
         id=request.id,
-        model=services.model_id,
+        # As the client calls it: Claude Code throws thinking away that another model seems to have written.
+        model=body.model,
         hidden_stops=frozenset(services.format.stop_strings).difference(body.stop_sequences or ()),
         is_clamped=request.limits.max_tokens < body.max_tokens,
         hides_thinking=body.thinking is not None and body.thinking.display == "omitted",
@@ -143,16 +143,11 @@ def _ignored(body: CountRequest, services: Services) -> Mapping[str, str]:
     return not_honoured(body, services.format, services.renderer.variables)
 
 
+def _failure(error: PieError, request_id: str) -> str:
+    return frame(error_event(error, request_id))
+
+
 class MessageStream(EventStream):
     """Where this format differs: a ping and a failure are events, and nothing follows the last one."""
 
-    _failure: str | None = None
-
-    async def _write(self, send: Send, frames: str, is_last: bool = False) -> None:
-        frames = _PING if frames == _COMMENT else self._failure or frames.removesuffix(DONE)
-        await super()._write(send, frames, is_last)
-
-    async def _break_off(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
-        shown = as_pie_error(error)
-        self._failure = frame(error_event(shown, record_of(scope).request_id))
-        await super()._break_off(scope, receive, send, shown)
+    manner = Manner(frame({"type": "ping"}), "", _failure)

@@ -20,7 +20,7 @@ from proxy_inference_engine.server.convert.reasoning import make_reasoning
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
 from proxy_inference_engine.server.convert.request import extra_work, num_top_logprobs
 from proxy_inference_engine.server.convert.stored import chat_record
-from proxy_inference_engine.server.convert.tools import is_named, make_tools, must_call
+from proxy_inference_engine.server.convert.tools import is_named, make_tools, may_call
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Asked, Generation
 from proxy_inference_engine.server.ids import new_id
@@ -31,6 +31,7 @@ from proxy_inference_engine.server.routes.answering import fold, json_response, 
 from proxy_inference_engine.server.schemas.batches import Conversation, RawBatch, validate_batch, validate_chat
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.schemas.tools import CustomTool
+from proxy_inference_engine.server.seeing import Turns, Unseen, see
 from proxy_inference_engine.server.services import Services, services_of
 
 
@@ -41,7 +42,8 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     services.check_model(body.model)
     services.drain.check()
     size = sum(_size(each.body) for each in conversations)
-    prepared = await off_loop(lambda: _prepare_all(conversations, services, record.tenant), size)
+    turns = await _see(http, conversations, size)
+    prepared = await off_loop(lambda: _prepare_all(conversations, turns, services, record.tenant), size)
 
     head = _head(prepared[0].request.id, services, body)
     shapes = [_shape(each.body, services.format.stop_strings) for each in conversations]
@@ -73,18 +75,39 @@ def _size(body: ChatRequest) -> int:
     return num_chars(body.messages) + extra_work(body) + demand_work(body) + guess
 
 
-def _prepare_all(conversations: Sequence[Conversation], services: Services, tenant: str) -> list[Prepared]:
+async def _see(http: HttpRequest, conversations: Sequence[Conversation], size: int) -> list[Turns]:
+    """Their turns, with the images in them loaded."""
+    chats = await off_loop(lambda: [_turns(each) for each in conversations], size)
+    try:
+        return await see(http, *chats)
+    except Unseen as error:
+        with conversations[error.chat].named():
+            raise
+
+
+def _turns(each: Conversation) -> Turns:
+    with each.named():
+        return conversation(each.body.messages)
+
+
+def _prepare_all(
+    conversations: Sequence[Conversation], chats: Sequence[Turns], services: Services, tenant: str
+) -> list[Prepared]:
     """All are proved before any is submitted. The first has the id of the answer."""
     id_ = new_id("chatcmpl-")
     prepared = []
-    for number, each in enumerate(conversations):
+    for number, (each, turns) in enumerate(zip(conversations, chats, strict=True)):
         with each.named():
-            prepared.append(prepare(each.body, services, tenant, f"{id_}-{number}" if number else id_))
+            prepared.append(prepare(each.body, services, tenant, f"{id_}-{number}" if number else id_, turns))
     return prepared
 
 
-def prepare(body: ChatRequest, services: Services, tenant: str, id_: str | None = None) -> Prepared:
-    prepared = asking.prepare(make_ask(body, services, id_ or new_id("chatcmpl-")), services, tenant)
+def prepare(
+    body: ChatRequest, services: Services, tenant: str, id_: str | None = None, turns: Turns | None = None
+) -> Prepared:
+    """`turns` are those of the body, with its images loaded; None: it has none."""
+    turns = conversation(body.messages) if turns is None else turns
+    prepared = asking.prepare(make_ask(body, turns, services, id_ or new_id("chatcmpl-")), services, tenant)
     return prepared._replace(request=replace(prepared.request, draft_ids=_draft(body, services)))
 
 
@@ -104,10 +127,9 @@ def _keep(services: Services, owner: str, body: ChatRequest) -> Keep:
     return lambda answer: services.store.save(chat_record(owner, answer, body.messages))
 
 
-def make_ask(body: ChatRequest, services: Services, id_: str) -> Ask:
+def make_ask(body: ChatRequest, turns: Turns, services: Services, id_: str) -> Ask:
     tools = make_tools(body.tools)
     reasoning = make_reasoning(body, services.format, services.renderer.variables)
-    turns = conversation(body.messages)
     return Ask(
         id=id_,
         turns=turns,
@@ -162,6 +184,6 @@ def _shape(body: ChatRequest, family_stops: Sequence[str]) -> ChatShape:
         hidden_stops=hidden,
         custom_names=custom_names,
         names_tool=is_named(body),
-        only_calls=must_call(body),
+        may_call=may_call(body),
         num_candidates=body.num_candidates,
     )

@@ -31,6 +31,7 @@ from proxy_inference_engine.server.schemas.items import (
     OutputItem,
 )
 from proxy_inference_engine.server.schemas.responses import CompactRequest, Reasoning, Text
+from proxy_inference_engine.server.seeing import see
 from proxy_inference_engine.server.services import services_of
 
 _PROMPT = (
@@ -55,7 +56,8 @@ async def compact(http: HttpRequest) -> Response:
     asked = _summarising(body, min(context // _SHARE_SUMMARY, _MAX_SUMMARY_TOKENS))
     asker = Asker(asked, services, new_id("resp_"), record.tenant)
     older = History((), parts.older)
-    prepared = await off_loop(lambda: asker.prepare(_turns(asker, older)), history.num_chars)
+    [turns] = await see(http, await off_loop(lambda: _turns(asker, older), history.num_chars))
+    prepared = await off_loop(lambda: asker.prepare(turns), history.num_chars)
 
     folded = _Summary(Tally([len(prepared.request.prompt_ids)], 1, record))
     stops = services.format.stop_strings

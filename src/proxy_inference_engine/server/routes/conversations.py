@@ -3,7 +3,6 @@
 Only the key that made a conversation sees it; to every other it does not exist.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from starlette.requests import Request as HttpRequest
@@ -49,10 +48,10 @@ async def get_conversation(http: HttpRequest) -> Response:
 
 async def update_conversation(http: HttpRequest) -> Response:
     update = await read_json(http.scope, http.receive, validate_update)
-    record = await _load(http)
-    changed = replace(record, body={**record.body, "metadata": update.metadata or {}})
-    await services_of(http).store.save(changed)
-    return json_response(changed.body)
+    changed = await services_of(http).store.change_metadata(_KIND, _owner(http), _id(http), update.metadata or {})
+    if changed is None:
+        raise _not_found()
+    return json_response(changed)
 
 
 async def delete_conversation(http: HttpRequest) -> Response:

@@ -26,6 +26,7 @@ from proxy_inference_engine.server.responding import Asker, make_turns, skipped_
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.responses import Conversing, CustomTool, ResponseRequest
+from proxy_inference_engine.server.seeing import see
 from proxy_inference_engine.server.services import Services, services_of
 from proxy_inference_engine.server.sse import EventStream
 from proxy_inference_engine.server.supervise import Drain, supervise
@@ -40,7 +41,7 @@ async def create_response(http: HttpRequest) -> Response:
     _check(body)
     history = await gather(body, services.store, record.tenant)
     asker = Asker(body, services, new_id("resp_"), record.tenant)
-    prepared = await _prepare(asker, history)
+    prepared = await _prepare(http, asker, history)
 
     tally = Tally([len(prepared.request.prompt_ids)], 1, record)
     head = Head(asker.id, int(time()), services.model_id, body, services.defaults)
@@ -99,16 +100,16 @@ def _check(body: ResponseRequest) -> None:
         raise InvalidRequest("'background' needs store: true, or nobody could ask for the answer.", param="background")
 
 
-async def _prepare(asker: Asker, history: History) -> Prepared:
+async def _prepare(http: HttpRequest, asker: Asker, history: History) -> Prepared:
     body, services = asker.body, asker.services
     size = history.num_chars + len(body.instructions or "") + extra_work(body) + demand_work(body)
-    return await off_loop(lambda: asker.prepare(make_turns(body, history, services)), size)
+    [turns] = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    return await off_loop(lambda: asker.prepare(turns), size)
 
 
 def _shape(body: ResponseRequest, services: Services) -> Shape:
     return Shape(
         custom_names=frozenset(tool.name for tool in body.tools if isinstance(tool, CustomTool)),
-        max_calls=body.max_tool_calls,
         sealer=services.sealer if "reasoning.encrypted_content" in body.include else None,
         is_background=body.background,
     )
@@ -121,6 +122,7 @@ async def count_input_tokens(http: HttpRequest) -> Response:
     history = await gather(body, services.store, record.tenant)
     asker = Asker(body, services, new_id("resp_"), record.tenant)
     size = history.num_chars + len(body.instructions or "") + sum(tool.num_schema_bytes for tool in body.tools)
-    num_tokens = await off_loop(lambda: asker.num_tokens(make_turns(body, history, services)), size)
+    [turns] = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    num_tokens = await off_loop(lambda: asker.num_tokens(turns), size)
     counted = {"object": "response.input_tokens", "input_tokens": num_tokens}
     return json_response(counted, skipped_headers(body, history, services))

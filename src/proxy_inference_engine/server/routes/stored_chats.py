@@ -3,8 +3,6 @@
 Only the key that made one sees it; to every other it does not exist.
 """
 
-from dataclasses import replace
-
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -41,10 +39,11 @@ async def get_chat(http: HttpRequest) -> Response:
 
 async def update_chat(http: HttpRequest) -> Response:
     update = await read_json(http.scope, http.receive, validate_update)
-    record = await _load(http)
-    changed = replace(record, body={**record.body, "metadata": update.metadata or {}})
-    await services_of(http).store.save(changed)
-    return json_response(changed.body)
+    owner, id_ = record_of(http.scope).tenant, http.path_params["completion_id"]
+    changed = await services_of(http).store.change_metadata(_KIND, owner, id_, update.metadata or {})
+    if changed is None:
+        raise _not_found("completion_id")
+    return json_response(changed)
 
 
 async def delete_chat(http: HttpRequest) -> Response:

@@ -1,28 +1,28 @@
 """What becomes of a stored response: GET (also as a stream), DELETE, cancel, and the items it was given."""
 
-from typing import Any
-
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from proxy_inference_engine.errors import InvalidRequest, NotFound
-from proxy_inference_engine.server.background import Following, Log, Run
-from proxy_inference_engine.server.history import unpacked
+from proxy_inference_engine.server.background import Following, Log, Run, numbered
+from proxy_inference_engine.server.convert.responses_events import lost_events
+from proxy_inference_engine.server.convert.stored import cut_page
+from proxy_inference_engine.server.history import given_items, unpacked
 from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.record import record_of
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.routes.responses import follow
+from proxy_inference_engine.server.schemas.conversations import parse_items_query
 from proxy_inference_engine.server.services import services_of
 from proxy_inference_engine.store import Record
 
-_MAX_LIMIT = 100
 _MAX_NUMBER = 10**9
 
 
 async def get_response(http: HttpRequest) -> Response:
     services = services_of(http)
     is_stream = _flag(http, "stream")
-    first = _number(http, "starting_after", -1, _MAX_NUMBER, default=-1) + 1
+    first = _starting_after(http) + 1
     if first and not is_stream:
         raise InvalidRequest("'starting_after' needs stream=true.", param="starting_after")
     run = _run(http)
@@ -31,10 +31,19 @@ async def get_response(http: HttpRequest) -> Response:
     record = await _load(http)
     if not is_stream:
         return json_response(record.body)
-    frames = record.extra.get("frames")
-    if not frames:
-        raise InvalidRequest("The events of this response are not stored.", param="stream")
-    return follow(services, Following(Log(unpacked(frames), is_over=True), first=first))
+    return follow(services, _replay(record, first))
+
+
+def _replay(record: Record, first: int) -> Following:
+    """The stream of a response that is over, from an event on."""
+    frames = record.extra["frames"]
+    if frames is not None:
+        return Following(Log(unpacked(frames), is_over=True), first=first)
+    if record.status != "failed":
+        raise InvalidRequest("The events of this response are not stored yet.", param="stream")
+    # How many there were is lost with them: the end follows whatever the client has seen.
+    begun, end = lost_events(record.body)
+    return Following(Log(numbered([*begun[first:], *end], first), is_over=True))
 
 
 async def delete_response(http: HttpRequest) -> Response:
@@ -59,32 +68,15 @@ async def cancel_response(http: HttpRequest) -> Response:
 
 
 async def list_input_items(http: HttpRequest) -> Response:
-    order = http.query_params.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise InvalidRequest("Invalid value for 'order': 'asc' or 'desc' is expected.", param="order")
-    limit = _number(http, "limit", 1, _MAX_LIMIT, default=20)
-    items: list[dict[str, Any]] = (await _load(http)).extra["input"]
-    ordered = items if order == "asc" else items[::-1]
-    start = _place(ordered, http.query_params.get("after"))
-    page = ordered[start : start + limit]
-    return json_response(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else "",
-            "last_id": page[-1]["id"] if page else "",
-            "has_more": start + limit < len(ordered),
-        }
-    )
-
-
-def _place(items: list[dict[str, Any]], after: str | None) -> int:
-    if after is None:
-        return 0
-    for index, item in enumerate(items):
-        if item["id"] == after:
-            return index + 1
-    raise NotFound(f"There is no input item {shorten(after)!r}.", param="after")
+    query = parse_items_query(http.query_params)
+    items = given_items(await _load(http))
+    ordered = items if query.order == "asc" else items[::-1]
+    cut = cut_page(ordered, lambda item: item["id"], query.after, query.limit)
+    if cut is None:
+        raise NotFound(f"There is no input item {shorten(query.after or '')!r}.", param="after")
+    page, has_more = cut
+    first, last = (page[0]["id"], page[-1]["id"]) if page else ("", "")  # clients read them as text
+    return json_response({"object": "list", "data": page, "first_id": first, "last_id": last, "has_more": has_more})
 
 
 def _run(http: HttpRequest) -> Run | None:
@@ -112,11 +104,11 @@ def _flag(http: HttpRequest, name: str) -> bool:
     return value == "true"
 
 
-def _number(http: HttpRequest, name: str, least: int, most: int, *, default: int) -> int:
-    value = http.query_params.get(name)
-    if value is None:
-        return default
+def _starting_after(http: HttpRequest) -> int:
+    """The number of the last event that the client has seen, -1: none."""
+    name = "starting_after"
+    value = http.query_params.get(name, "-1")
     digits = value.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10) or not least <= int(value) <= most:
-        raise InvalidRequest(f"Invalid value for {name!r}: a number from {least} to {most} is expected.", param=name)
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10) or not -1 <= int(value) <= _MAX_NUMBER:
+        raise InvalidRequest(f"Invalid value for {name!r}: a number up to {_MAX_NUMBER} is expected.", param=name)
     return int(value)

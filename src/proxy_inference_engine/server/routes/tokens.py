@@ -16,6 +16,7 @@ from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.tokens import DetokenizeRequest, TemplateRequest, TokenizeRequest
+from proxy_inference_engine.server.seeing import Turns, see
 from proxy_inference_engine.server.services import Services, services_of
 
 
@@ -24,11 +25,12 @@ async def tokenize(http: HttpRequest) -> Response:
     body = await read_json(http.scope, http.receive, partial(validate, TokenizeRequest))
     services.check_model(body.model)
     size = len(body.prompt or "") + _num_chars(body)
-    return json_response(await off_loop(lambda: _tokenized(body, services), size))
+    [turns] = await see(http, await off_loop(lambda: conversation(body.messages or []), size))
+    return json_response(await off_loop(lambda: _tokenized(body, turns, services), size))
 
 
-def _tokenized(body: TokenizeRequest, services: Services) -> dict[str, Any]:
-    ids = _ids(body, services)
+def _tokenized(body: TokenizeRequest, turns: Turns, services: Services) -> dict[str, Any]:
+    ids = _ids(body, turns, services)
     answer = {"count": len(ids), "max_model_len": services.engine.context_tokens, "tokens": list(ids)}
     if body.return_token_strs:
         pieces = (services.engine.tokenizer.token_bytes(id_) for id_ in ids)
@@ -36,14 +38,13 @@ def _tokenized(body: TokenizeRequest, services: Services) -> dict[str, Any]:
     return answer
 
 
-def _ids(body: TokenizeRequest, services: Services) -> Sequence[int]:
+def _ids(body: TokenizeRequest, turns: Turns, services: Services) -> Sequence[int]:
     if body.messages is not None:
         if body.add_special_tokens:
             raise InvalidRequest(
                 "'add_special_tokens' is for a prompt: the chat template writes its own.", param="add_special_tokens"
             )
-        turns, tools = conversation(body.messages), make_tools(body.tools)
-        end = prompt_end(turns, body)
+        end, tools = prompt_end(turns, body), make_tools(body.tools)
         return services.renderer.chat(turns, tools=tools, variables=body.chat_template_kwargs, **end).ids
     assert body.prompt is not None
     for param, value in (("tools", body.tools), ("chat_template_kwargs", body.chat_template_kwargs)):

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -20,9 +19,10 @@ from pydantic import (
 
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.param import shorten
-from proxy_inference_engine.server.schemas.base import Natural, Positive, Schema, Share, unsupported
+from proxy_inference_engine.server.schemas.base import Natural, Positive, Schema, Share
 from proxy_inference_engine.server.schemas.generating import Stops
-from proxy_inference_engine.server.schemas.messages import MAX_MESSAGES, MAX_PARTS
+from proxy_inference_engine.server.schemas.messages import MAX_MESSAGES
+from proxy_inference_engine.server.schemas.parts import MAX_PARTS, text_or, without
 from proxy_inference_engine.server.schemas.tools import (
     MAX_SCHEMA_BYTES,
     MAX_TOOLS,
@@ -31,7 +31,9 @@ from proxy_inference_engine.server.schemas.tools import (
     by_type,
 )
 
-_MEDIA = frozenset({"image", "document", "search_result", "container_upload"})
+_READABLE = without(
+    {"document", "search_result", "container_upload"}, "is of type {kind}, and this version reads text and images only"
+)
 _OF_ASSISTANT = frozenset({"tool_use", "thinking", "redacted_thinking"})
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
@@ -63,6 +65,33 @@ class TextBlock(Open):
     cache_control: CacheControl = None
 
 
+class Base64Source(Open):
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: Annotated[str, Field(min_length=1)]
+
+    @property
+    def address(self) -> str:
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+class UrlSource(Open):
+    type: Literal["url"]
+    url: Annotated[str, Field(min_length=1)]
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+
+class ImageBlock(Open):
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Source, Tag("<base64>")] | Annotated[UrlSource, Tag("<url>")], by_type("base64", "url")
+    ]
+    cache_control: CacheControl = None
+
+
 class ThinkingBlock(Open):
     """The signature is another server's business, or ours from earlier: nothing hangs on it."""
 
@@ -84,45 +113,52 @@ class ToolUseBlock(Open):
     cache_control: CacheControl = None
 
 
-def _no_media(value: object) -> object:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind in _MEDIA:
-        raise unsupported(f"is of type {kind!r}, and this version reads text only")
-    return value
-
-
-def _content_kind(value: object) -> str:
-    return "<blocks>" if isinstance(value, list) else "<string>"
-
-
 Texts = Annotated[
     Annotated[str, Tag("<string>")]
-    | Annotated[list[Annotated[TextBlock, BeforeValidator(_no_media)]], Field(max_length=MAX_PARTS), Tag("<blocks>")],
-    Discriminator(_content_kind),
+    | Annotated[list[Annotated[TextBlock, _READABLE]], Field(max_length=MAX_PARTS), Tag("<blocks>")],
+    text_or("<blocks>"),
+]
+
+
+Results = Annotated[
+    Annotated[str, Tag("<string>")]
+    | Annotated[
+        list[
+            Annotated[
+                Annotated[TextBlock, Tag("<text>")] | Annotated[ImageBlock, Tag("<image>")],
+                by_type("text", "image"),
+                _READABLE,
+            ]
+        ],
+        Field(max_length=MAX_PARTS),
+        Tag("<blocks>"),
+    ],
+    text_or("<blocks>"),
 ]
 
 
 class ToolResultBlock(Open):
     type: Literal["tool_result"]
     tool_use_id: CallId
-    content: Texts | None = None
+    content: Results | None = None
     is_error: bool | None = None
     cache_control: CacheControl = None
 
 
 Block = Annotated[
     Annotated[TextBlock, Tag("<text>")]
+    | Annotated[ImageBlock, Tag("<image>")]
     | Annotated[ThinkingBlock, Tag("<thinking>")]
     | Annotated[RedactedThinkingBlock, Tag("<redacted_thinking>")]
     | Annotated[ToolUseBlock, Tag("<tool_use>")]
     | Annotated[ToolResultBlock, Tag("<tool_result>")],
-    by_type("text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
-    BeforeValidator(_no_media),
+    by_type("text", "image", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+    _READABLE,
 ]
 Content = Annotated[
     Annotated[str, Tag("<string>")]
     | Annotated[list[Block], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<blocks>")],
-    Discriminator(_content_kind),
+    text_or("<blocks>"),
 ]
 
 
@@ -209,7 +245,9 @@ class ToolChoice(Open):
 
 
 class Thinking(Open):
-    type: Literal["enabled", "disabled", "adaptive"]
+    """Between tools: it is off, and what the model says between its calls is text as ever."""
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Positive | None = Field(None, validate_default=True)
     display: Literal["summarized", "omitted"] | None = None
 

@@ -2,21 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from proxy_inference_engine.server.schemas.base import Natural, Positive, Schema, never
 from proxy_inference_engine.server.schemas.formats import ResponseFormat
 from proxy_inference_engine.server.schemas.generating import Choosing
-from proxy_inference_engine.server.schemas.messages import MAX_PARTS, Messages, TextPart
+from proxy_inference_engine.server.schemas.messages import Messages, TextPart
+from proxy_inference_engine.server.schemas.parts import MAX_PARTS, text_or
 from proxy_inference_engine.server.schemas.tools import ToolChoice, Tools
 
 MAX_VARIABLES = 64
 
 Variables = Annotated[dict[str, Any], Field(max_length=MAX_VARIABLES)]
-
-
-def _content_kind(value: object) -> str:
-    return "<parts>" if isinstance(value, list) else "<string>"
 
 
 class Prediction(Schema):
@@ -26,7 +23,7 @@ class Prediction(Schema):
     content: Annotated[
         Annotated[str, Tag("<string>")]
         | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
-        Discriminator(_content_kind),
+        text_or("<parts>"),
     ]
 
     @property

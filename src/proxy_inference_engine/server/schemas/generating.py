@@ -41,6 +41,10 @@ Stops = Annotated[
 Breaker = Annotated[str, Field(min_length=1, max_length=64)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Metadata = Annotated[dict[Annotated[str, Field(max_length=64)], Label], Field(max_length=16)]
+# Agents describe a whole turn in one value. It is neither kept nor echoed.
+ClientMetadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=65_536)]], Field(max_length=64)
+]
 
 
 class StreamOptions(Schema):
@@ -59,7 +63,7 @@ class WithoutEffect(Schema):
     user: Label | None = None
     safety_identifier: Label | None = None
     metadata: Metadata | None = None
-    client_metadata: Metadata | None = None
+    client_metadata: ClientMetadata | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     prompt_cache_key: Label | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None

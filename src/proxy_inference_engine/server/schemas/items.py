@@ -5,15 +5,23 @@ Proves their shape only; what they mean to the model is said in `convert/respons
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from proxy_inference_engine.server.schemas.base import Schema, unsupported
+from proxy_inference_engine.server.schemas.base import Schema, never
+from proxy_inference_engine.server.schemas.parts import MAX_PARTS, text_or, without
 from proxy_inference_engine.server.schemas.tools import CallId, Name, by_type
 
 MAX_ITEMS = 4096
-MAX_PARTS = 1024
 MAX_SEALED_CHARS = 8 * 1024 * 1024
-_MEDIA = frozenset({"input_image", "input_file", "input_audio", "computer_screenshot"})
+_MEDIA = frozenset({"input_file", "input_audio", "computer_screenshot"})
 # What hosted tools leave in a history; the model here never made them and cannot read them.
 _HOSTED = (
     "web_search file_search computer code_interpreter image_generation local_shell shell apply_patch mcp tool_search"
@@ -60,34 +68,39 @@ class Refusal(Nullable):
         return self.refusal
 
 
-def _no_media(value: object) -> object:
-    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _MEDIA:
-        raise unsupported()
-    return value
+class InputImage(Nullable):
+    type: Literal["input_image"]
+    file_id: Annotated[None, never()] = None
+    image_url: Annotated[str, Field(min_length=1)]
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 Part = Annotated[
     Annotated[InputText, Tag("<input_text>")]
     | Annotated[InputText, Tag("<text>")]
     | Annotated[OutputText, Tag("<output_text>")]
-    | Annotated[Refusal, Tag("<refusal>")],
-    by_type("input_text", "text", "output_text", "refusal"),
-    BeforeValidator(_no_media),
+    | Annotated[Refusal, Tag("<refusal>")]
+    | Annotated[InputImage, Tag("<input_image>")],
+    by_type("input_text", "text", "output_text", "refusal", "input_image"),
+    without(_MEDIA),
 ]
-
-
-def _content_kind(value: object) -> str:
-    return "<parts>" if isinstance(value, list) else "<string>"
 
 
 Content = Annotated[
     Annotated[str, Tag("<string>")] | Annotated[list[Part], Field(max_length=MAX_PARTS), Tag("<parts>")],
-    Discriminator(_content_kind),
+    text_or("<parts>"),
 ]
 
 
+def parts_of(content: str | list[Any]) -> list[str | InputImage]:
+    """Texts and images in their order."""
+    if isinstance(content, str):
+        return [content]
+    return [part if isinstance(part, InputImage) else part.text for part in content]
+
+
 def texts_of(content: str | list[Any]) -> list[str]:
-    return [content] if isinstance(content, str) else [part.text for part in content]
+    return [part for part in parts_of(content) if isinstance(part, str)]
 
 
 class Stored(Nullable):
@@ -102,6 +115,13 @@ class MessageItem(Stored):
     role: Literal["user", "system", "developer", "assistant"]
     content: Content
     phase: Literal["commentary", "final_answer"] | None = None
+
+    @field_validator("content")
+    @classmethod
+    def _is_shown_by_the_user(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.data.get("role", "user") != "user" and any(isinstance(part, InputImage) for part in value):
+            raise ValueError("only a message of the user may have images")
+        return value
 
 
 class FunctionCallItem(Stored):

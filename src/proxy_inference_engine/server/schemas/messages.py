@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from proxy_inference_engine.server.schemas.base import Schema, never, unsupported
+from proxy_inference_engine.server.schemas.parts import MAX_PARTS, text_or, without
 from proxy_inference_engine.server.schemas.tools import CallId, Calls
 
 MAX_MESSAGES = 4096
-MAX_PARTS = 1024
-_LATER_PARTS = frozenset({"image_url", "input_audio", "file", "image", "video_url", "audio_url"})
+_LATER_PARTS = frozenset({"input_audio", "file", "image", "video_url", "audio_url"})
 _ASSISTANT = frozenset({"assistant", "agent"})
+_SHOWING = frozenset({"user", "tool", "function"})
 
 
 class TextPart(Schema):
@@ -27,30 +28,33 @@ class RefusalPart(Schema):
         return self.refusal
 
 
-def _no_media(value: object) -> object:
-    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _LATER_PARTS:
-        raise unsupported()
-    return value
+class ImageUrl(Schema):
+    url: Annotated[str, Field(min_length=1)]
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(Schema):
+    type: Literal["image_url"]
+    image_url: ImageUrl
 
 
 def _part_kind(value: object) -> str:
-    return "<refusal>" if isinstance(value, dict) and value.get("type") == "refusal" else "<text>"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return f"<{kind}>" if kind in ("refusal", "image_url") else "<text>"
 
 
 Part = Annotated[
-    Annotated[TextPart, Tag("<text>")] | Annotated[RefusalPart, Tag("<refusal>")],
+    Annotated[TextPart, Tag("<text>")]
+    | Annotated[RefusalPart, Tag("<refusal>")]
+    | Annotated[ImagePart, Tag("<image_url>")],
     Discriminator(_part_kind),
-    BeforeValidator(_no_media),
+    without(_LATER_PARTS),
 ]
-
-
-def _content_kind(value: object) -> str:
-    return "<parts>" if isinstance(value, list) else "<string>"
 
 
 Content = Annotated[
     Annotated[str, Tag("<string>")] | Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
-    Discriminator(_content_kind),
+    text_or("<parts>"),
 ]
 
 
@@ -113,11 +117,26 @@ class Message(Schema):
             raise ValueError("a message needs content: text or a list of parts")
         return value
 
+    @field_validator("content")
+    @classmethod
+    def _is_shown_to_the_model(cls, value: Any, info: ValidationInfo) -> Any:
+        parts = value if isinstance(value, list) else []
+        if any(isinstance(part, ImagePart) for part in parts) and info.data.get("role", "user") not in _SHOWING:
+            raise ValueError("only a message of the user or of a tool may have images")
+        return value
+
     @property
-    def texts(self) -> list[str]:
+    def parts(self) -> list[str | ImagePart]:
+        """Texts and images in their order."""
         if self.content is None:
             return [] if self.refusal is None else [self.refusal]
-        return [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        if isinstance(self.content, str):
+            return [self.content]
+        return [part if isinstance(part, ImagePart) else part.text for part in self.content]
+
+    @property
+    def texts(self) -> list[str]:
+        return [part for part in self.parts if isinstance(part, str)]
 
     @property
     def thoughts(self) -> str:

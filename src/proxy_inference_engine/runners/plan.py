@@ -6,7 +6,7 @@ from proxy_inference_engine.runners.base import Lane
 _WIDE_TOKENS = 2048
 _MIN_WIDE_TOKENS = 512
 _MAX_LONG_LANES = 4
-_PAD = 256  # llama.cpp rounds a stream's size up to this
+_PAD = 256  # llama.cpp rounds a stream up to this, and MLX grows its arrays by it
 
 
 def plan_lanes(*, context_tokens: int, num_slots: int, token_bytes: int, max_bytes: int) -> tuple[Lane, ...]:

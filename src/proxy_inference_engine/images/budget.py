@@ -1,0 +1,59 @@
+"""How many pixels may be in memory at once, of all requests together: those that are decoded and not yet let go."""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from proxy_inference_engine.errors import QueueFull
+from proxy_inference_engine.types import Image
+
+
+class PixelBudget:
+    """Safe to use from several threads."""
+
+    def __init__(self, max_pixels: int) -> None:
+        self._max_pixels = max_pixels
+        self._num_pixels = 0
+        self._lock = Lock()
+
+    @property
+    def num_pixels(self) -> int:
+        return self._num_pixels
+
+    @contextmanager
+    def working(self) -> Iterator["Reservation"]:
+        """What is reserved inside and not handed to an image is given back at the end."""
+        reserved = Reservation(self)
+        try:
+            yield reserved
+        finally:
+            self.give_back(reserved.num_pixels)
+
+    def take(self, num_pixels: int) -> None:
+        """Raises QueueFull."""
+        with self._lock:
+            if self._num_pixels + num_pixels > self._max_pixels:
+                raise QueueFull("Too many images are being worked on; try again later.", retry_after_s=5)
+            self._num_pixels += num_pixels
+
+    def give_back(self, num_pixels: int) -> None:
+        with self._lock:
+            self._num_pixels -= num_pixels
+
+
+class Reservation:
+    def __init__(self, budget: PixelBudget) -> None:
+        self._budget = budget
+        self.num_pixels = 0
+
+    def add(self, num_pixels: int) -> None:
+        """Raises QueueFull."""
+        self._budget.take(num_pixels)
+        self.num_pixels += num_pixels
+
+    def hand_over(self, image: Image) -> Image:
+        """From now on the pixels count for as long as somebody holds them."""
+        weakref.finalize(image.pixels, self._budget.give_back, self.num_pixels).atexit = False
+        self.num_pixels = 0
+        return image

@@ -1,0 +1,59 @@
+"""From a folder of safetensors to a runner on MLX: load, size the memory of the device, give it eyes."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from proxy_inference_engine.config import Config, available_memory
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models.resolve import ModelFile
+from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.runners.mlx.memory import free_bytes, is_gpu
+from proxy_inference_engine.runners.mlx.model import MlxModel, load_model, read_chat_template
+from proxy_inference_engine.runners.mlx.runner import MlxRunner, Settings
+from proxy_inference_engine.runners.mlx.tokenizer import load_vocabulary
+from proxy_inference_engine.runners.plan import plan_lanes
+
+if TYPE_CHECKING:
+    from proxy_inference_engine.runners.mlx.vision import Vision
+
+# Of what is free once the weights are loaded. The rest is for what a pass needs, and for what others do.
+_KV_SHARE, _CACHE_SHARE = 0.4, 0.2
+_HOST_CACHE_SHARE = 0.05
+_GPU_SLOTS = 64
+
+
+def load_tokenizer(file: ModelFile) -> tuple[Tokenizer, str | None]:
+    return load_vocabulary(file.path), read_chat_template(file.path)
+
+
+def load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) -> MlxRunner:
+    """Raises StartupError."""
+    if config.exact:
+        raise StartupError("--exact is not possible with MLX: its kernels depend on the size of a batch")
+    report("loading the weights…")
+    loaded = load_model(file.path, file.name)
+    vision = _load_vision(loaded)
+    free = free_bytes(available_memory())
+    context_tokens = min(config.context or loaded.info.context_tokens, loaded.info.context_tokens)
+    lanes = plan_lanes(
+        context_tokens=context_tokens,
+        num_slots=max(config.slots, _GPU_SLOTS) if is_gpu() else config.slots,
+        token_bytes=loaded.info.kv_bytes_per_token,
+        max_bytes=config.kv_memory or int(free * _KV_SHARE),
+    )
+    share = _CACHE_SHARE if is_gpu() else _HOST_CACHE_SHARE
+    cache_bytes = int(free * share) if config.cache_memory is None else config.cache_memory
+    return MlxRunner(loaded, Settings(lanes=lanes, cache_bytes=cache_bytes), vision)
+
+
+def _load_vision(loaded: MlxModel) -> "Vision | None":
+    if not loaded.config.get("vision_config"):
+        return None
+    if importlib.util.find_spec("mlx_vlm") is None:
+        raise StartupError(
+            f"{loaded.info.name!r} sees images, which needs mlx-vlm: pip install 'proxy-inference-engine[mlx]'"
+        )
+    from proxy_inference_engine.runners.mlx.vision import load_vision
+
+    return load_vision(loaded.path, loaded.config, loaded.model, loaded.vocabulary)

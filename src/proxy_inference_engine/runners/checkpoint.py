@@ -1,0 +1,104 @@
+"""A folder with a model in safetensors, as Hugging Face lays it out: its files, and whether they are all there.
+
+Reads names, sizes and JSON only; knows no tensor library.
+"""
+
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+from proxy_inference_engine.errors import StartupError
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"(?P<stem>model.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_NUM_NAMED = 3  # of files that are missing
+_MAX_HEADER_BYTES = 100 << 20  # https://github.com/huggingface/safetensors: what readers accept
+
+Json = dict[str, Any]
+
+
+def read_object(path: Path) -> Json:
+    """A JSON object from a file. Raises StartupError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartupError(f"model file {str(path)!r}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise StartupError(f"model file {str(path)!r} is not JSON") from None
+    if not isinstance(value, dict):
+        raise StartupError(f"model file {str(path)!r} should be a JSON object")
+    return value
+
+
+def read_optional(path: Path) -> Json:
+    """The same where the file may be missing: then it is empty."""
+    return read_object(path) if path.exists() else {}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Every file of the weights, checked to be there and whole. Raises StartupError that says what is missing."""
+    names = _expected(folder)
+    if not names:
+        raise StartupError(f"model {str(folder)!r} has no weights: {_reason(folder)}")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        more = f" and {len(missing) - _NUM_NAMED} more" if len(missing) > _NUM_NAMED else ""
+        raise StartupError(
+            f"model {str(folder)!r} is incomplete: {', '.join(missing[:_NUM_NAMED])}{more} of {len(names)} files "
+            "of weights missing; download it again"
+        )
+    paths = [folder / name for name in names]
+    for path in paths:
+        _check(path)
+    return paths
+
+
+def _expected(folder: Path) -> list[str]:
+    """The names that the index or the files themselves speak of."""
+    index = folder / INDEX
+    if index.exists() or index.is_symlink():
+        names = read_object(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise StartupError(f"model file {str(index)!r} has no table 'weight_map'")
+        for name in names.values():
+            if Path(name).name != name or not name.endswith(".safetensors"):
+                raise StartupError(f"model file {str(index)!r} names {name!r}, which is no safetensors file beside it")
+        return sorted(set(names.values()))
+    found = sorted(path.name for path in folder.glob("model*.safetensors"))
+    expected = set(found)
+    for name in found:
+        match = _PART.fullmatch(name)
+        if match:
+            count = match["count"]
+            expected |= {f"{match['stem']}-{part:05d}-of-{count}.safetensors" for part in range(1, int(count) + 1)}
+    return sorted(expected)
+
+
+def _reason(folder: Path) -> str:
+    if any(any(folder.glob(pattern)) for pattern in _PICKLES):
+        return "only safetensors are loaded, because pickled files can run code; convert it first"
+    if any(folder.glob("adapter*.safetensors")):
+        return "it is an adapter for another model"
+    if any(folder.glob("*.gguf")):
+        return "give the path of the GGUF file in it"
+    return "there is no model*.safetensors in it"
+
+
+def _check(path: Path) -> None:
+    """Whether the file is as long as its header says: a download that broke off is not."""
+    try:
+        with path.open("rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            header: Json = json.loads(file.read(size) if size <= _MAX_HEADER_BYTES else b"")
+            end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+    except OSError as error:
+        raise StartupError(f"model file {str(path)!r}: {error.strerror}") from None
+    except (struct.error, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise StartupError(f"model file {str(path)!r} is not a safetensors file") from None
+    length, expected = path.stat().st_size, 8 + size + end
+    if length != expected:
+        raise StartupError(f"model file {str(path)!r} has {length} bytes instead of {expected}: download it again")

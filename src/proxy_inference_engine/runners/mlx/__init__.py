@@ -1,0 +1,3 @@
+"""Models in safetensors, on MLX."""
+
+from proxy_inference_engine.runners.mlx import library as library

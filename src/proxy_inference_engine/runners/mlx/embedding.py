@@ -1,0 +1,53 @@
+"""Vectors of texts: the mean of a model's last hidden states, one text after another."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.cache import make_prompt_cache
+
+from proxy_inference_engine.runners.base import EmbeddingInfo, TokenIds, Vector, Vectors
+from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.model import MlxModel
+
+
+class MlxEmbedder:
+    """Implements `base.Embedder`. A text is computed in pieces; its caches live as long as it takes."""
+
+    max_batch_tokens = 2048
+    max_texts = 32
+
+    def __init__(self, loaded: MlxModel, head: Head, *, max_tokens: int) -> None:
+        self._loaded = loaded
+        self._head = head
+        bos_id = loaded.vocabulary.bos_id
+        probe = head.hidden(mx.array([[0]]), make_prompt_cache(loaded.model))
+        self.info = EmbeddingInfo(
+            pooling="mean",
+            num_dimensions=int(probe.shape[-1]),
+            max_tokens=max_tokens,
+            prefix=() if bos_id is None else (bos_id,),
+        )
+        self._texts: list[TokenIds] = []
+        self._vectors: list[Vector] = []
+
+    def begin(self, texts: Sequence[TokenIds]) -> None:
+        self._texts = list(texts)
+        self._vectors = []
+
+    def advance(self, max_tokens: int) -> Vectors | None:
+        num_left = max_tokens
+        while self._texts and num_left > 0:
+            text = self._texts.pop(0)
+            num_left -= len(text)
+            self._vectors.append(self._vector(text))
+        return None if self._texts else np.stack(self._vectors)
+
+    def _vector(self, text: TokenIds) -> Vector:
+        caches = make_prompt_cache(self._loaded.model)
+        total = mx.zeros((self.info.num_dimensions,))
+        for piece in np.array_split(text, -(-len(text) // self.max_batch_tokens)):
+            hidden = self._head.hidden(mx.array(piece)[None], caches).astype(mx.float32)
+            total = total + hidden[0].sum(axis=0)
+            mx.eval(total)
+        return np.array(total / len(text), np.float32)

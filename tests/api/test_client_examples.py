@@ -1,0 +1,124 @@
+"""The examples of docs/ for clients that are no dependencies of ours, run as they stand but for the address.
+
+The blocks for them are fenced `py` (LangChain), `js` (Vercel AI SDK), `toml` and `bash` (Codex) and `sh` (Claude Code).
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.api.clients import CLAUDE_CODE, CODEX, LANGCHAIN, VERCEL, run
+from tests.api.running import Running, running
+from tests.api.writing import Writer, call
+
+DOCS = Path(__file__).parents[2] / "docs"
+ADDRESS = "http://127.0.0.1:8000"
+PAGES = ("chat", "responses", "messages")
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+
+THOUGHT = "<think>\nI do not know yet.\n</think>\n\n"
+ANSWER = "It holds one secret."
+
+
+def example(page: str, language: str, server: Running, start: str = "") -> str:
+    text = (DOCS / f"{page}.md").read_text()
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (block,) = [each for each in blocks if each.startswith(start)]
+    return str(block.replace(ADDRESS, server.url))
+
+
+def statuses(server: Running) -> dict[tuple[str, str], int]:
+    """How often each route gave each status."""
+    with server.http() as http:
+        text = http.get("/metrics").text
+    found = re.findall(r'^pie_http_requests_total\{route="(.*?)",status="(\d+)"\} (\d+)', text, re.MULTILINE)
+    return {(route, status): int(count) for route, status, count in found}
+
+
+@pytest.fixture
+def fresh() -> Iterator[Running]:
+    with running() as live:
+        yield live
+        live.wait_idle()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_langchain(fresh: Running, page: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", example(page, "py", fresh)]
+    printed = run(words, tmp_path, tmp_path, {"PYTHONPATH": str(LANGCHAIN.folder())})
+    assert re.search(r"It is sunny in (Paris|Rome)\. \{'input_tokens': ", printed)
+    if page == "chat":
+        assert re.search(r"^colour='(blue|grey)' is_sunny=(True|False)$", printed, re.MULTILINE)
+    assert statuses(fresh) == {(PATHS[page], "200"): 4 if page == "chat" else 3}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_vercel(fresh: Running, page: str, tmp_path: Path) -> None:
+    words = ["node", "--input-type=module", "--eval", example(page, "js", fresh)]
+    printed = run(words, VERCEL.folder(), tmp_path, {})
+    assert "outputTokens: 50," in printed and re.search(r"It is sunny in (Paris|Rome)\. .", printed)
+    assert re.search(r"^\{ colour: '(blue|grey)', isSunny: (true|false) \}$", printed, re.MULTILINE)
+    assert statuses(fresh) == {(PATHS[page], "200"): 4}
+
+
+@contextmanager
+def agent(*texts: str) -> Iterator[tuple[Running, Writer]]:
+    """A server whose model calls a tool, sees the result, and answers. Agents begin with a hundred thousand bytes."""
+    writer = Writer(texts, max_tokens=300_000)
+    with running(writer, max_cache_bytes=1 << 26) as live:
+        yield live, writer
+        live.wait_idle()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Where an agent is asked about. Its home is beside it."""
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "secret.txt").write_text("forty-two")
+    return tmp_path / "work"
+
+
+def test_codex(work: Path) -> None:
+    home = work.parent / "home"
+    program = CODEX.folder() / "node_modules" / ".bin"
+    subprocess.run(["git", "init", "--quiet"], cwd=work, check=True)  # elsewhere it does not start
+    settings = """
+        check_for_update_on_startup = false
+        analytics.enabled = false
+        sandbox_mode = "read-only"
+    """
+    with agent(THOUGHT + "I will look.\n" + call("exec_command", cmd="cat secret.txt"), ANSWER) as (live, writer):
+        (home / "config.toml").write_text(settings + example("responses", "toml", live))
+        command = f'PATH="{program}:$PATH"; ' + example("responses", "bash", live)
+        assert run(["sh", "-c", command], work, home, {"CODEX_HOME": str(home)}).strip() == ANSWER
+        assert statuses(live) == {("/v1/responses", "200"): 2}
+        check_loop(live, writer)
+
+
+def test_claude_code(work: Path) -> None:
+    home = work.parent / "home"
+    program = CLAUDE_CODE.folder() / "node_modules" / ".bin"
+    path = str(work / "secret.txt")
+    with agent(THOUGHT + "I will look.\n" + call("Read", file_path=path), ANSWER) as (live, writer):
+        command = f'PATH="{program}:$PATH"; ' + example("messages", "sh", live, "export")
+        variables = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+        assert run(["sh", "-c", command], work, home, variables).strip() == ANSWER
+        answered = {key: count for key, count in statuses(live).items() if key[0].startswith("/v1")}
+        assert answered == {("/v1/messages", "200"): 2}
+        check_loop(live, writer)
+        assert "forty-two" in writer.prompts[-1]
+
+
+def check_loop(live: Running, writer: Writer) -> None:
+    """What the model wrote and thought came back with the tool's result, and all of it was found in the cache."""
+    before, after = writer.prompts
+    assert after.startswith(before) and "What does this folder hold?" in before
+    came = after.removeprefix(before)
+    assert "I do not know yet." in came and "I will look." in came and "<tool_response>" in came
+    assert live.stats.total_prompt_tokens_cached > len(before.encode())

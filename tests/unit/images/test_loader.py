@@ -1,0 +1,129 @@
+"""All images of a request: in order, each once, within limits, and not on the event loop."""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from proxy_inference_engine.errors import QueueFull
+from proxy_inference_engine.images import ImageLimits, ImageLoader, ImageRefused
+from tests.pictures import blue, data_url, plain, png, red
+from tests.unit.images.web import PUBLIC, Web, reply
+
+NAMES = {"good.example": [PUBLIC]}
+
+
+async def refusal(loader: ImageLoader, urls: Sequence[str]) -> ImageRefused:
+    with pytest.raises(ImageRefused) as caught:
+        await loader.load(urls)
+    return caught.value
+
+
+async def test_images_come_in_order_and_equal_urls_are_loaded_once() -> None:
+    async with Web({"/a": reply(plain(7, 5))}, NAMES) as web:
+        loader = ImageLoader(ImageLimits(), web.fetcher())
+        images = await loader.load([red(3, 2), "http://good.example/a", blue(4, 4), "http://good.example/a", red(3, 2)])
+    assert [image.pixels.shape for image in images] == [(2, 3, 3), (5, 7, 3), (4, 4, 3), (5, 7, 3), (2, 3, 3)]
+    assert images[1] is images[3] and images[0] is images[4] and len(web.connected) == 1
+    assert await loader.load([]) == []
+
+
+async def test_the_first_that_is_refused_is_named() -> None:
+    async with Web({"/a": reply(plain(7, 5))}, NAMES) as web:
+        loader = ImageLoader(ImageLimits(), web.fetcher())
+        for index, url in enumerate(["data:x", "http://10.0.0.1/", "http://good.example/none", data_url(b"nothing")]):
+            urls = [red(), "http://good.example/a"][:index] + [red()] * max(index - 2, 0)
+            assert (await refusal(loader, [*urls, url, "file:///x"])).index == index
+
+
+async def test_without_a_fetcher_only_data_urls_are_read() -> None:
+    loader = ImageLoader(ImageLimits(), None)
+    assert (await refusal(loader, [red(), "https://good.example/a"])).code == "url_not_allowed"
+
+
+LIMITS: list[tuple[ImageLimits, list[str], str, int]] = [
+    (ImageLimits(max_images=2), [red(), red(), red()], "at most 2 images", 2),
+    (ImageLimits(max_images=16), ["http://good.example/a"] * 10_000, "at most 16 images", 16),
+    (ImageLimits(max_bytes=60), [red()], "more than 60 bytes", 0),
+    (ImageLimits(max_bytes=100), [red(size) for size in range(1, 9)], "together have more than 400 bytes", -1),
+    (ImageLimits(max_pixels=100), [red(10, 10), red(10, 11)], "110 pixels, and at most 100", 1),
+    (ImageLimits(max_pixels=100), [red(10, 10), blue(10, 10), red(1, 1)], "together have more than 200 pixels", -1),
+    (ImageLimits(), [data_url(png(65535, 65535, b""))], "4294836225 pixels", 0),
+    (ImageLimits(), [data_url(png(0, 5, b""))], "the image", 0),
+]
+
+
+@pytest.mark.parametrize(("limits", "urls", "reason", "index"), LIMITS, ids=range(len(LIMITS)))
+async def test_limits(limits: ImageLimits, urls: list[str], reason: str, index: int) -> None:
+    """D10 among them: by count, before any is fetched."""
+    async with Web(names=NAMES) as web:
+        refused = await refusal(ImageLoader(limits, web.fetcher()), urls)
+    assert reason in refused.reason and (refused.index == index or index < 0)
+    assert not web.connected
+
+
+async def test_the_event_loop_goes_on_while_a_large_picture_is_decoded() -> None:
+    url = data_url(plain(6000, 6000))
+    loader = ImageLoader(ImageLimits(), None)
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.001)
+            ticks += 1
+
+    ticking = asyncio.ensure_future(tick())
+    began = time.monotonic()
+    [image] = await loader.load([url])
+    seconds = time.monotonic() - began
+    ticking.cancel()
+    assert image.pixels.shape == (6000, 6000, 3) and ticks > seconds * 20
+
+
+async def test_who_stops_waiting_stops_the_fetches() -> None:
+    async def silent(_path: str, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    async with Web({"/a": silent}, NAMES) as web:
+        loading = asyncio.ensure_future(ImageLoader(ImageLimits(), web.fetcher()).load(["http://good.example/a"]))
+        while not web.heads:
+            await asyncio.sleep(0.01)
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        assert len(asyncio.all_tasks()) <= 2  # this one, and the server's
+
+
+async def test_few_threads_decode() -> None:
+    names: set[str] = set()
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]  # as the library's
+            def work() -> object:
+                names.add(threading.current_thread().name)
+                return fn(*args, **kwargs)
+
+            return super().submit(work)
+
+    with Watched(2, thread_name_prefix="few") as pool:
+        await ImageLoader(ImageLimits(), None, decoders=pool).load([red(size) for size in range(1, 17)])
+    assert names <= {"few_0", "few_1"}
+
+
+async def test_pixels_of_all_requests_are_bounded_until_they_are_let_go() -> None:
+    loader = ImageLoader(ImageLimits(max_pixels=100), None)
+    held = [await loader.load([red(10, 10), blue(10, 10)]) for _ in range(4)]
+    with pytest.raises(QueueFull) as caught:
+        await loader.load([red(1, 1)])
+    assert caught.value.status == 429
+    await refusal(loader, [red(10, 11)])  # takes nothing with it
+    held.pop()
+    gc.collect()
+    assert len(await loader.load([red(10, 10), blue(10, 10)])) == 2
+    await refusal(loader, [data_url(plain(9, 9)[:-30])])
+    assert len(await loader.load([red(10, 10), blue(10, 10)])) == 2
