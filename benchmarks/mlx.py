@@ -130,6 +130,8 @@ class Bench:
 
     def __init__(self, loaded: MlxModel) -> None:
         self._loaded = loaded
+        weights = dict(tree_flatten(loaded.model.parameters()))
+        self._weight_bytes: int = sum(each.nbytes for name, each in weights.items() if "embed_tokens" not in name)
         lanes = (Lane(_BATCH, 1024), Lane(1, 8192))
         self._runner = MlxRunner(loaded, Settings(lanes=lanes, cache_bytes=4 << 30))
         self._engine = StepEngine(self._runner, max_cache_bytes=self._runner.cache_bytes)
@@ -138,9 +140,7 @@ class Bench:
 
     def bytes_per_step(self, num_tokens: int) -> float:
         """What has to be read for one token: all weights but the embedding's other rows, and the sequence's KV."""
-        weights = dict(tree_flatten(self._loaded.model.parameters()))
-        total: float = sum(each.nbytes for name, each in weights.items() if "embed_tokens" not in name)
-        return total + num_tokens * self._loaded.info.kv_bytes_per_token
+        return self._weight_bytes + num_tokens * self._loaded.info.kv_bytes_per_token
 
     def prefill(self, figures: Figures) -> float:
         """Prompts one after another, each answered with one token, several waiting: as a busy server has it."""

@@ -4,67 +4,22 @@ The model writes what a test wrote down, so what comes out and what finds its wa
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 from anthropic import Anthropic
 from anthropic.types import Message
 
-from proxy_inference_engine.formats import by_name
-from proxy_inference_engine.runners.base import Lane, Logits, Row
-from proxy_inference_engine.runners.fake import TURN_END, TURN_START, FakeRunner
 from tests.api.running import MODEL, Running, running
-from tests.api.test_anthropic import MARKERS, PING, WEATHER, claude, said, stream, total_input
-
-_OPENING = [TURN_START, *b"assistant\n"]
-
-
-class Writer(FakeRunner):
-    """Writes the first of its texts in the first turn of the assistant, the second in the second, and so on."""
-
-    def __init__(self, texts: Sequence[str], template: str) -> None:
-        super().__init__(chat_template=template, defined_tokens=MARKERS, lanes=(Lane(2, 16384),))
-        self._texts = [[*self._ids(text), TURN_END] for text in texts]
-
-    def forward(self, rows: Sequence[Row]) -> list[Logits]:
-        outputs = super().forward(rows)
-        for row, logits in zip(rows, outputs, strict=True):
-            ids = self._slots[row.slot].ids
-            for place in range(row.num_logits):
-                wanted = self._next(ids[: len(ids) - row.num_logits + place + 1])
-                if wanted is not None:
-                    logits[place] = np.float32(-50)
-                    logits[place, wanted] = 50
-        return outputs
-
-    def _ids(self, text: str) -> list[int]:
-        for marker in MARKERS:
-            before, found, after = text.partition(marker)
-            if found:
-                return [*self._ids(before), self.tokenizer.specials[marker], *self._ids(after)]
-        return self.tokenizer.encode(text)
-
-    def _next(self, ids: list[int]) -> int | None:
-        width = len(_OPENING)
-        turns = [at for at in range(len(ids) - width + 1) if ids[at] == TURN_START and ids[at : at + width] == _OPENING]
-        if not turns or len(turns) > len(self._texts):
-            return None
-        written, text = ids[turns[-1] + width :], self._texts[len(turns) - 1]
-        silence = self._ids("<think>\n\n</think>\n\n")
-        written = written[len(silence) :] if written[: len(silence)] == silence else written
-        return text[len(written)] if text[: len(written)] == written and len(written) < len(text) else None
-
-
-def call(name: str, **arguments: Any) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+from tests.api.test_anthropic import PING, WEATHER, claude, said, stream, total_input
+from tests.api.writing import Writer, call
 
 
 @contextmanager
 def writing(*texts: str, family: str = "qwen3") -> Iterator[tuple[Running, Anthropic]]:
-    with running(Writer(texts, by_name(family).template)) as live, claude(live) as client:
+    with running(Writer(texts, family=family)) as live, claude(live) as client:
         yield live, client
         live.wait_idle()
 

@@ -84,6 +84,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+@pytest.mark.soak  # the programs of both agents are large
 def test_codex(work: Path) -> None:
     home = work.parent / "home"
     program = CODEX.folder() / "node_modules" / ".bin"
@@ -101,6 +102,7 @@ def test_codex(work: Path) -> None:
         check_loop(live, writer)
 
 
+@pytest.mark.soak
 def test_claude_code(work: Path) -> None:
     home = work.parent / "home"
     program = CLAUDE_CODE.folder() / "node_modules" / ".bin"

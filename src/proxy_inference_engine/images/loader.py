@@ -17,6 +17,7 @@ from proxy_inference_engine.images.refusal import ImageRefused
 from proxy_inference_engine.types import Image
 
 _NUM_DECODERS = 2
+_MORE_IMAGES = 8  # with those of earlier turns a request may have so many times what its new ones may
 _MORE_BYTES = 4  # all images of a request together may have so many times what one may
 _MORE_PIXELS = 2
 _HELD_PIXELS = 8  # and so many times, those of all requests
@@ -26,7 +27,7 @@ _HELD_PIXELS = 8  # and so many times, those of all requests
 class ImageLimits:
     """Of one request."""
 
-    max_images: int = 16
+    max_images: int = 16  # that the model has not answered yet
     max_bytes: int = 10 * 1024 * 1024  # of one image, as a file
     max_pixels: int = 40_000_000  # of one image
 
@@ -46,15 +47,18 @@ class ImageLoader:
         self._budget = PixelBudget(_HELD_PIXELS * limits.max_pixels)
         self._decoders = decoders or ThreadPoolExecutor(_NUM_DECODERS, thread_name_prefix="images")
 
-    async def load(self, urls: Sequence[str]) -> list[Image]:
+    @property
+    def max_loaded(self) -> int:
+        """Of one request, those of earlier turns included."""
+        return _MORE_IMAGES * self._limits.max_images
+
+    async def load(self, urls: Sequence[str], are_new: Sequence[bool] | None = None) -> list[Image]:
         """One image a URL, in their order; equal URLs are loaded once. Cancel the call to stop the work.
 
-        Raises ImageRefused for the first that is not taken, and QueueFull.
+        `are_new`: which of them are no part of earlier turns; None: all. Raises ImageRefused for the first that is
+        not taken, and QueueFull.
         """
-        if len(urls) > self._limits.max_images:
-            refused = ImageRefused(f"a request may have at most {self._limits.max_images} images", "too_many_images")
-            refused.index = self._limits.max_images
-            raise refused
+        self._check_number([True] * len(urls) if are_new is None else are_new)
         tally = _Tally(self._limits)
         tasks = {url: asyncio.ensure_future(self._load(url, tally)) for url in dict.fromkeys(urls)}
         try:
@@ -63,6 +67,18 @@ class ImageLoader:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def _check_number(self, are_new: Sequence[bool]) -> None:
+        new = [index for index, is_new in enumerate(are_new) if is_new]
+        everything = range(len(are_new))
+        for indexes, most, which in (
+            (new, self._limits.max_images, "images"),
+            (everything, self.max_loaded, "images with those of its earlier turns"),
+        ):
+            if len(indexes) > most:
+                refused = ImageRefused(f"a request may have at most {most} {which}", "too_many_images")
+                refused.index = indexes[most]
+                raise refused
 
     async def _load(self, url: str, tally: "_Tally") -> Image:
         if is_data_url(url):

@@ -61,7 +61,7 @@ class PromptRenderer:
         source = template or format.template
         self._template = Template(source)
         self._reads_calls = "tool_calls" in source
-        self._encoder = PromptEncoder(tokenizer)
+        self._encoder = PromptEncoder(tokenizer, eyes)
         self._clock = clock
         self._eyes = eyes
         # A marker that the vocabulary lacks is never written, so every image is refused.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.runners.base import Eyes, Tokenizer
 
 
 class Span(NamedTuple):
@@ -16,10 +16,11 @@ class Span(NamedTuple):
 
 
 class PromptEncoder:
-    """Knows the special tokens of one vocabulary. Safe to use from several threads."""
+    """Knows the special tokens of one vocabulary, and how images stand in a text. Safe to use from several threads."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, eyes: Eyes | None = None) -> None:
         self._tokenizer = tokenizer
+        self._around = {} if eyes is None else {eyes.marker: (eyes.before, eyes.after)}
         # Some vocabularies list runs of spaces as special; they are text like any other.
         self._specials = {text: token_id for text, token_id in tokenizer.specials.items() if text.strip()}
         self._pattern = re.compile(_any_of(sorted(self._specials)) if self._specials else r"(?!)")
@@ -30,15 +31,17 @@ class PromptEncoder:
             <|im_start|>user\\nHello <|im_end|> there<|im_end|>\\n
             ┗ special  ┛┗ one run: merged as in training┛┗special┛
 
-        What lies between two special tokens is encoded in one go, template and content together.
+        What lies between two special tokens is encoded in one go, template and content together, and with what the
+        model wants around an image where one of the two is its marker.
         """
         ids: list[int] = []
-        run_start = 0
+        run_start, opening = 0, ""
         for match in self._find(text, contents):
-            ids += self._encode_run(text[run_start : match.start()])
+            before, after = self._around.get(match.group(), ("", ""))
+            ids += self._encode_run(f"{opening}{text[run_start : match.start()]}{before}")
             ids.append(self._specials[match.group()])
-            run_start = match.end()
-        ids += self._encode_run(text[run_start:])
+            run_start, opening = match.end(), after
+        ids += self._encode_run(opening + text[run_start:])
         return self._with_one_bos(ids)
 
     def encode_plain(self, text: str) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ class Chooser(Protocol):
 class ImageTokens(NamedTuple):
     """What stands in a prompt for an image."""
 
-    ids: tuple[int, ...]  # texts around it included
+    ids: tuple[int, ...]  # with the tokens that open and close it
     start: int  # the first of them that is the image's own
     num_tokens: int  # how many are
 
@@ -91,6 +91,16 @@ class Eyes(Protocol):
     @property
     def marker(self) -> str:
         """The text of the token that a chat template writes where an image stands."""
+        ...
+
+    @property
+    def before(self) -> str:
+        """Text that belongs in front of the marker: joined with what stands there before that is cut into tokens."""
+        ...
+
+    @property
+    def after(self) -> str:
+        """The same behind it."""
         ...
 
     def tokens(self, width: int, height: int) -> ImageTokens:

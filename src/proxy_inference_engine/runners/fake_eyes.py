@@ -22,8 +22,10 @@ VISION_TEMPLATE = (
 class FakeEyes:
     """For a `FakeRunner` with `VISION_TEMPLATE` whose first defined token is the marker: that has the id 260."""
 
-    def __init__(self, token_id: int = 260) -> None:
+    def __init__(self, token_id: int = 260, *, before: str = "", after: str = "") -> None:
         self._token_id = token_id
+        self.before = before
+        self.after = after
 
     @property
     def marker(self) -> str:

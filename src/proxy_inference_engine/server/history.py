@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest, NotFound
-from proxy_inference_engine.server.convert.responses_items import input_items, num_chars
+from proxy_inference_engine.server.convert.responses_items import input_items, least_bytes, num_chars
 from proxy_inference_engine.server.convert.responses_turns import stored_item
 from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.schemas.items import AnyItem, MessageItem, ReferenceItem
 from proxy_inference_engine.server.schemas.responses import Conversing
-from proxy_inference_engine.store import Link, Past, Record, Store
+from proxy_inference_engine.store import Link, Past, Record, Store, item_too_large, too_large
 
 _UNFINISHED = frozenset({"queued", "in_progress"})
 _STORED_CHARS = 1024  # a guess
@@ -146,6 +146,15 @@ class Keeper:
     history: History
     conversation: str | None
     is_stored: bool = True  # False: only the conversation remembers it
+
+    def check(self) -> None:
+        """Better now than after the answer. Raises TooLarge where what was asked is already more than can be kept."""
+        most, sizes = self.store.max_bytes, list(map(least_bytes, self.history.own))
+        if self.is_stored and sum(sizes) > most:
+            raise too_large(most, param="input")
+        for index, size in enumerate(sizes):
+            if self.conversation is not None and size > most:
+                raise item_too_large(most, param=f"input[{index}]")
 
     async def begin(self, response: WireItem) -> None:
         await self.store.save(self._record(response, ()))

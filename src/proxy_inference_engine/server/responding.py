@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
 from proxy_inference_engine.interaction import Interaction, Role
+from proxy_inference_engine.prompt.pictures import image_parts
 from proxy_inference_engine.server import asking
 from proxy_inference_engine.server.asking import Ask, Prepared
 from proxy_inference_engine.server.convert.reasoning import make_reasoning
@@ -93,8 +94,20 @@ def make_turns(body: Conversing, history: History, services: Services) -> list[I
     turns = conversation.finish()
     if body.instructions:
         turns.insert(0, Interaction.of(Role.SYSTEM, body.instructions))
+    if body.truncation == "auto":
+        turns = _with_fewer_images(turns, services.images.max_loaded)
     # A probe may say nothing at all.
     return turns or [Interaction.of(Role.USER, "")]
+
+
+def _with_fewer_images(turns: list[Interaction], most: int) -> list[Interaction]:
+    """Without as many of the oldest turns as have more images than can be loaded; the last turn always stays."""
+    groups = whole_turns(turns)
+    num_dropped, num_images = 0, len(image_parts(turns))
+    while num_images > most and num_dropped < len(groups) - 1:
+        num_images -= len(image_parts(groups[num_dropped]))
+        num_dropped += 1
+    return without_oldest(turns, num_dropped) if num_dropped else turns
 
 
 def _is_effort_idle(body: Conversing, services: Services) -> bool:
@@ -103,12 +116,16 @@ def _is_effort_idle(body: Conversing, services: Services) -> bool:
     return body.reasoning.effort is not None and not does_reason
 
 
-def skipped_headers(body: Conversing, history: History, services: Services) -> Mapping[str, str]:
-    """Names what is skipped: tools and items of tools that only other servers host, effort that cannot be made."""
+def skipped_headers(
+    body: Conversing, history: History, services: Services, unseen: Sequence[str] = ()
+) -> Mapping[str, str]:
+    """Names what is skipped: tools and items of tools that only other servers host, effort that cannot be made, and
+    `unseen` images.
+    """
     effort = ["reasoning.effort"] if _is_effort_idle(body, services) else []
     tools = [f"tools[{index}]:{tool.type}" for index, tool in enumerate(body.tools) if isinstance(tool, Other)]
     items = [f"input[{index}]:{item.type}" for index, item in enumerate(history.own) if isinstance(item, HostedItem)]
-    return ignored_headers([*tools, *items, *effort])
+    return ignored_headers([*tools, *items, *effort, *unseen])
 
 
 def _renamed(work: Callable[[], T]) -> T:

@@ -82,6 +82,10 @@ class Objects:
         self._limits = limits
         self._clock = clock
 
+    @property
+    def max_bytes(self) -> int:
+        return self._limits.max_bytes
+
     def put(self, connection: sqlite3.Connection, record: Record, run: str) -> None:
         """Insert or replace. What was deleted stays deleted: a late write does not bring it back."""
         key = Key(record.kind, record.owner, record.id)
@@ -110,7 +114,8 @@ class Objects:
         """Insert at the end, or replace in its place."""
         key = Key(ITEM, owner, item["id"], parent)
         body = _data(item)
-        self._check_size(len(body))
+        if len(body) > self.max_bytes:
+            raise item_too_large(self.max_bytes)
         connection.execute(f"DELETE FROM objects WHERE {_IS_KEY} AND body IS NULL", key._asdict())
         self._write(
             connection,
@@ -154,9 +159,8 @@ class Objects:
             )
 
     def _check_size(self, num_bytes: int) -> None:
-        max_bytes = self._limits.max_bytes
-        if num_bytes > max_bytes:
-            raise TooLarge(f"An object of more than {max_bytes // 1024} KiB cannot be stored; send store: false.")
+        if num_bytes > self.max_bytes:
+            raise too_large(self.max_bytes)
 
     def change_metadata(
         self, connection: sqlite3.Connection, key: Key, metadata: Mapping[str, str]
@@ -284,6 +288,14 @@ _IS_LIVE = "body IS NOT NULL AND expires_at > :now"
 
 def not_found(id_: str, *, param: str | None = None) -> NotFound:
     return NotFound(f"There is no stored object with the id {id_[:80]!r}.", param=param)
+
+
+def too_large(max_bytes: int, *, param: str | None = None) -> TooLarge:
+    return TooLarge(f"An object of more than {max_bytes // 1024} KiB cannot be stored; send store: false.", param=param)
+
+
+def item_too_large(max_bytes: int, *, param: str | None = None) -> TooLarge:
+    return TooLarge(f"An item of more than {max_bytes // 1024} KiB cannot be kept in a conversation.", param=param)
 
 
 def _encode_failed(body: bytes) -> bytes:

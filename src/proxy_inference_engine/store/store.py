@@ -62,6 +62,11 @@ class Store:
         if num_failed:
             _logger.warning("responses were cut off by the last end", extra={"fields": {"failed": num_failed}})
 
+    @property
+    def max_bytes(self) -> int:
+        """Of one object or item: `save` refuses what is larger."""
+        return self._objects.max_bytes
+
     async def save(
         self, record: Record, *, conversation: str | None = None, items: Sequence[dict[str, Any]] = ()
     ) -> None:

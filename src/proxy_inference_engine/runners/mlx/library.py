@@ -1,9 +1,15 @@
 """mlx-lm, imported so that it leaves the process alone. Whatever else needs it imports it after this."""
 
+import os
 import resource
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
+
+# On CUDA, how much MLX gathers before it launches: with its own numbers a step of a large model is so many launches
+# that it waits for them. Much more would keep the scratch memory of too many matrix products at once.
+os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", "4000")
+os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", "300")
 
 from mlx import nn
 

@@ -14,6 +14,7 @@ import mlx.core as mx
 from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Row, Segment
 from proxy_inference_engine.runners.mlx.chooser import DeviceChooser
 from proxy_inference_engine.runners.mlx.embedding import MlxEmbedder
+from proxy_inference_engine.runners.mlx.fusion import fuse
 from proxy_inference_engine.runners.mlx.head import Head
 from proxy_inference_engine.runners.mlx.lanes import make_memory
 from proxy_inference_engine.runners.mlx.logits import LazyLogits
@@ -43,6 +44,9 @@ class MlxRunner:
         self.tokenizer: Vocabulary = loaded.vocabulary
         self.lanes = settings.lanes
         self.cache_bytes = settings.cache_bytes
+        if mx.cuda.is_available():  # where a product of few rows costs little more than its launch
+            fuse(loaded.model)
+            mx.clear_cache()
         self._head = Head(loaded.model)
         self._vision = vision
         self._memories: list[Memory] = [

@@ -28,16 +28,15 @@ AROUND = "\n\n"
 class Gemma3Eyes:
     """Implements `base.Eyes`: a template writes the start token, and all the rest is put around it."""
 
+    before = after = AROUND
+
     def __init__(self, tokenizer: Tokenizer, num_tokens: int) -> None:
         specials = tokenizer.specials
         missing = [text for text in (START, SOFT, END) if text not in specials]
         if missing:
             raise StartupError(f"The tokenizer of this Gemma 3 model lacks {', '.join(missing)}.")
-        around = tokenizer.encode(AROUND)
         soft = [specials[SOFT]] * num_tokens
-        self._tokens = ImageTokens(
-            (*around, specials[START], *soft, specials[END], *around), len(around) + 1, num_tokens
-        )
+        self._tokens = ImageTokens((specials[START], *soft, specials[END]), 1, num_tokens)
 
     @property
     def marker(self) -> str:

@@ -96,6 +96,8 @@ class Cutter:
 class QwenEyes:
     """Implements `base.Eyes`: a template writes one token between a start and an end; it is repeated."""
 
+    before = after = ""
+
     def __init__(self, tokenizer: Tokenizer, cutter: Cutter) -> None:
         found = tokenizer.specials.get(MARKER)
         if found is None:

@@ -1,6 +1,6 @@
 """What a body in Anthropic's format demands of the answer, what it says about reasoning, and what is not honoured."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.formats import Format
@@ -102,15 +102,17 @@ def can_think(format: Format) -> bool:
     return format.thinking is not None or format.channels is not None
 
 
-def not_honoured(body: CountRequest, format: Format, readable: frozenset[str]) -> Mapping[str, str]:
-    """The header that names what the client sent and nothing here honours."""
+def not_honoured(
+    body: CountRequest, format: Format, readable: frozenset[str], unseen: Sequence[str] = ()
+) -> Mapping[str, str]:
+    """The header that names what the client sent and nothing here honours; `unseen`: images among it."""
     names = dict.fromkeys(body.unknown)
     names |= dict.fromkeys(f"tools.{shorten(tool.type)}" for tool in body.tools if isinstance(tool, HostedTool))
     if body.thinking is not None and (not can_think(format) if asks_to_think(body) else _cannot_stop(format, readable)):
         names["thinking"] = None
     if body.output_config is not None and body.output_config.effort is not None and _EFFORT not in readable:
         names["output_config.effort"] = None
-    return ignored_headers(list(names))
+    return ignored_headers([*names, *unseen])
 
 
 def _cannot_stop(format: Format, readable: frozenset[str]) -> bool:

@@ -10,7 +10,6 @@ from proxy_inference_engine.server.body import ClientGone
 from proxy_inference_engine.server.failures import as_pie_error, send_error
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.record import record_of
-from proxy_inference_engine.server.seeing import Unseen
 
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
@@ -23,6 +22,9 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+_OF_IMAGES = frozenset(
+    {"invalid_image", "invalid_image_url", "too_many_images", "unsupported_content", "url_not_allowed"}
+)
 
 
 def error_event(error: PieError, request_id: str) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def _cue(error: PieError) -> str:
     """Words that clients look for, to shorten a conversation or to leave an image out of it and ask again."""
     if isinstance(error, ContextLengthExceeded):
         return "prompt is too long: "
-    return "Could not process image: " if isinstance(error, Unseen) else ""
+    return "Could not process image: " if error.code in _OF_IMAGES else ""
 
 
 class MessageErrors:

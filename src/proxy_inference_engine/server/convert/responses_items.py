@@ -13,6 +13,7 @@ from proxy_inference_engine.server.schemas.items import (
     OutputItem,
     ReasoningItem,
     ReferenceItem,
+    parts_of,
     texts_of,
 )
 
@@ -60,6 +61,15 @@ def num_chars(item: AnyItem) -> int:
             return 0
         case _:
             assert_never(item)
+
+
+def least_bytes(item: AnyItem) -> int:
+    """At least so many it takes to keep an item: told without writing it out."""
+    match item:
+        case MessageItem(content=content) | OutputItem(output=content):
+            return sum(len(part if isinstance(part, str) else part.image_url) for part in parts_of(content))
+        case _:
+            return num_chars(item)
 
 
 def _wire(item: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from proxy_inference_engine.server.schemas.messages import Message
-from proxy_inference_engine.store import Record
+from proxy_inference_engine.store import Record, too_large
 
 T = TypeVar("T")
 
@@ -14,6 +14,13 @@ def chat_record(owner: str, answer: dict[str, Any], messages: Sequence[Message])
     stored = [_message(f"{answer['id']}-{index}", message) for index, message in enumerate(messages)]
     body = {**answer, "metadata": answer.get("metadata") or {}}
     return Record("chat.completion", answer["id"], owner, answer["created"], body, {"messages": stored})
+
+
+def check_size(messages: Sequence[Message], max_bytes: int) -> None:
+    """Better now than after the answer. Raises TooLarge where what is asked is already more than can be kept."""
+    parts = (part for message in messages for part in message.parts)
+    if sum(len(part if isinstance(part, str) else part.image_url.url) for part in parts) > max_bytes:
+        raise too_large(max_bytes, param="messages")
 
 
 def _message(id_: str, message: Message) -> dict[str, Any]:

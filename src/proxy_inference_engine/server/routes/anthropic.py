@@ -39,7 +39,7 @@ from proxy_inference_engine.server.routes.answering import answer, json_response
 from proxy_inference_engine.server.schemas.anthropic import CountRequest, MessageRequest
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.generating import Generating
-from proxy_inference_engine.server.seeing import Turns, see
+from proxy_inference_engine.server.seeing import Seen, Turns, see
 from proxy_inference_engine.server.services import Services, services_of
 from proxy_inference_engine.server.sse import EventStream, Manner
 from proxy_inference_engine.types import Request
@@ -51,14 +51,14 @@ async def create_message(http: HttpRequest) -> Response:
     services.check_model(body.model)
     services.drain.check()
     size = num_chars(body) + demand_work(body)
-    [turns] = await see(http, await off_loop(lambda: conversation(body), size))
+    seen = await see(http, await off_loop(lambda: conversation(body), size))
     request, machine = await off_loop(
-        lambda: asking.prepare(make_ask(body, turns, services), services, record.tenant), size
+        lambda: asking.prepare(make_ask(body, seen.chats[0], services), services, record.tenant), size
     )
 
     events = MessageEvents(_shape(body, request, services), Tally([len(request.prompt_ids)], 1, record))
     stops = [*(body.stop_sequences or ()), *services.format.stop_strings]
-    headers = {**relaxed_headers(machine.relaxed), **_ignored(body, services)}
+    headers = {**relaxed_headers(machine.relaxed), **_ignored(body, services, seen)}
     # Submitted last: from here on somebody always cancels it.
     generation = Generation(services.engine, [request], stops, services.metrics, machine.labels)
     if body.stream:
@@ -71,9 +71,9 @@ async def count_tokens(http: HttpRequest) -> Response:
     body = await read_json(http.scope, http.receive, partial(validate, CountRequest))
     services.check_model(body.model)
     size = num_chars(body) + demand_work(body)
-    [turns] = await see(http, await off_loop(lambda: conversation(body), size))
-    count = await off_loop(lambda: _count(make_ask(body, turns, services), services), size)
-    return json_response({"input_tokens": count}, _ignored(body, services))
+    seen = await see(http, await off_loop(lambda: conversation(body), size))
+    count = await off_loop(lambda: _count(make_ask(body, seen.chats[0], services), services), size)
+    return json_response({"input_tokens": count}, _ignored(body, services, seen))
 
 
 def _count(ask: Ask, services: Services) -> int:
@@ -139,8 +139,8 @@ def _shape(body: MessageRequest, request: Request, services: Services) -> Messag
     )
 
 
-def _ignored(body: CountRequest, services: Services) -> Mapping[str, str]:
-    return not_honoured(body, services.format, services.renderer.variables)
+def _ignored(body: CountRequest, services: Services, seen: Seen) -> Mapping[str, str]:
+    return not_honoured(body, services.format, services.renderer.variables, seen.ignored)
 
 
 def _failure(error: PieError, request_id: str) -> str:

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions, with one conversation or several."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import time
 
@@ -17,9 +17,9 @@ from proxy_inference_engine.server.convert.demand import blame, demand_work, mak
 from proxy_inference_engine.server.convert.head import Head
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
 from proxy_inference_engine.server.convert.reasoning import make_reasoning
-from proxy_inference_engine.server.convert.relaxed import relaxed_headers
+from proxy_inference_engine.server.convert.relaxed import ignored_headers, relaxed_headers
 from proxy_inference_engine.server.convert.request import extra_work, num_top_logprobs
-from proxy_inference_engine.server.convert.stored import chat_record
+from proxy_inference_engine.server.convert.stored import chat_record, check_size
 from proxy_inference_engine.server.convert.tools import is_named, make_tools, may_call
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Asked, Generation
@@ -31,7 +31,7 @@ from proxy_inference_engine.server.routes.answering import fold, json_response, 
 from proxy_inference_engine.server.schemas.batches import Conversation, RawBatch, validate_batch, validate_chat
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.schemas.tools import CustomTool
-from proxy_inference_engine.server.seeing import Turns, Unseen, see
+from proxy_inference_engine.server.seeing import Seen, Turns, Unseen, ignored_name, see
 from proxy_inference_engine.server.services import Services, services_of
 
 
@@ -41,13 +41,16 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     body = conversations[0].body  # what they share is in each
     services.check_model(body.model)
     services.drain.check()
+    if body.store:
+        check_size(body.messages, services.store.max_bytes)
     size = sum(_size(each.body) for each in conversations)
-    turns = await _see(http, conversations, size)
-    prepared = await off_loop(lambda: _prepare_all(conversations, turns, services, record.tenant), size)
+    seen = await _see(http, conversations, size)
+    prepared = await off_loop(lambda: _prepare_all(conversations, seen.chats, services, record.tenant), size)
 
     head = _head(prepared[0].request.id, services, body)
     shapes = [_shape(each.body, services.format.stop_strings) for each in conversations]
-    headers = relaxed_headers(list(dict.fromkeys(path for each in prepared for path in each.machine.relaxed)))
+    relaxed = dict.fromkeys(path for each in prepared for path in each.machine.relaxed)
+    headers = {**relaxed_headers(list(relaxed)), **_ignored(conversations, seen)}
 
     def tally() -> Tally:
         return Tally([len(each.request.prompt_ids) for each in prepared], body.num_generated, record)
@@ -75,7 +78,7 @@ def _size(body: ChatRequest) -> int:
     return num_chars(body.messages) + extra_work(body) + demand_work(body) + guess
 
 
-async def _see(http: HttpRequest, conversations: Sequence[Conversation], size: int) -> list[Turns]:
+async def _see(http: HttpRequest, conversations: Sequence[Conversation], size: int) -> Seen:
     """Their turns, with the images in them loaded."""
     chats = await off_loop(lambda: [_turns(each) for each in conversations], size)
     try:
@@ -83,6 +86,11 @@ async def _see(http: HttpRequest, conversations: Sequence[Conversation], size: i
     except Unseen as error:
         with conversations[error.chat].named():
             raise
+
+
+def _ignored(conversations: Sequence[Conversation], seen: Seen) -> Mapping[str, str]:
+    names = [ignored_name(conversations[each.chat].param(each.param)) for each in seen.skipped]
+    return ignored_headers(list(dict.fromkeys(names)))
 
 
 def _turns(each: Conversation) -> Turns:

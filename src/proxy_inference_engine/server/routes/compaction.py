@@ -56,8 +56,8 @@ async def compact(http: HttpRequest) -> Response:
     asked = _summarising(body, min(context // _SHARE_SUMMARY, _MAX_SUMMARY_TOKENS))
     asker = Asker(asked, services, new_id("resp_"), record.tenant)
     older = History((), parts.older)
-    [turns] = await see(http, await off_loop(lambda: _turns(asker, older), history.num_chars))
-    prepared = await off_loop(lambda: asker.prepare(turns), history.num_chars)
+    seen = await see(http, await off_loop(lambda: _turns(asker, older), history.num_chars))
+    prepared = await off_loop(lambda: asker.prepare(seen.chats[0]), history.num_chars)
 
     folded = _Summary(Tally([len(prepared.request.prompt_ids)], 1, record))
     stops = services.format.stop_strings
@@ -67,7 +67,7 @@ async def compact(http: HttpRequest) -> Response:
     sealed = services.sealer.seal("compaction", {"summary": made["summary"], "items": kept})
     item = {"id": new_id("cmp_"), "type": "compaction", "encrypted_content": sealed}
     answer = {"id": asker.id, "object": "response.compaction", "created_at": int(time()), "output": [item]}
-    return json_response({**answer, "usage": made["usage"]}, skipped_headers(body, history, services))
+    return json_response({**answer, "usage": made["usage"]}, skipped_headers(body, history, services, seen.ignored))
 
 
 class _Parts(NamedTuple):

@@ -3,7 +3,9 @@
 Only the key that made a conversation sees it; to every other it does not exist.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -17,6 +19,7 @@ from proxy_inference_engine.server.convert.conversations import (
     skipped_items,
 )
 from proxy_inference_engine.server.convert.relaxed import ignored_headers
+from proxy_inference_engine.server.convert.responses_items import least_bytes
 from proxy_inference_engine.server.convert.stored import list_body
 from proxy_inference_engine.server.record import record_of
 from proxy_inference_engine.server.routes.answering import json_response
@@ -27,9 +30,10 @@ from proxy_inference_engine.server.schemas.conversations import (
     check_only_include,
     parse_items_query,
 )
+from proxy_inference_engine.server.schemas.items import AnyItem
 from proxy_inference_engine.server.schemas.stored_chats import validate_update
-from proxy_inference_engine.server.services import services_of
-from proxy_inference_engine.store import Kind, Record
+from proxy_inference_engine.server.services import Services, services_of
+from proxy_inference_engine.store import Kind, Record, item_too_large
 
 _KIND: Kind = "conversation"
 
@@ -38,7 +42,7 @@ async def create_conversation(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, NewConversation))
     record = new_conversation(_owner(http), body.metadata)
-    await services.store.save(record, conversation=record.id, items=kept_items(body.items, services.sealer))
+    await services.store.save(record, conversation=record.id, items=_kept(body.items, services))
     return json_response(record.body, ignored_headers(skipped_items(body.items)))
 
 
@@ -65,7 +69,7 @@ async def create_items(http: HttpRequest) -> Response:
     check_only_include(http.query_params)
     body = await read_json(http.scope, http.receive, partial(validate, NewItems))
     await _load(http)
-    items = kept_items(body.items, services.sealer)
+    items = _kept(body.items, services)
     if not items:
         raise InvalidRequest(
             "None of these items can be kept: they are of tools that other servers host.", param="items"
@@ -98,6 +102,14 @@ async def delete_item(http: HttpRequest) -> Response:
     if not await services_of(http).store.delete_item(_owner(http), _id(http), http.path_params["item_id"]):
         raise _no_item()
     return json_response(record.body)
+
+
+def _kept(items: Sequence[AnyItem], services: Services) -> list[dict[str, Any]]:
+    most = services.store.max_bytes
+    for index, item in enumerate(items):
+        if least_bytes(item) > most:
+            raise item_too_large(most, param=f"items[{index}]")
+    return kept_items(items, services.sealer)
 
 
 def _owner(http: HttpRequest) -> str:

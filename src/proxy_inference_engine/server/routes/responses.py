@@ -26,7 +26,7 @@ from proxy_inference_engine.server.responding import Asker, make_turns, skipped_
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.responses import Conversing, CustomTool, ResponseRequest
-from proxy_inference_engine.server.seeing import see
+from proxy_inference_engine.server.seeing import Seen, see
 from proxy_inference_engine.server.services import Services, services_of
 from proxy_inference_engine.server.sse import EventStream
 from proxy_inference_engine.server.supervise import Drain, supervise
@@ -41,12 +41,12 @@ async def create_response(http: HttpRequest) -> Response:
     _check(body)
     history = await gather(body, services.store, record.tenant)
     asker = Asker(body, services, new_id("resp_"), record.tenant)
-    prepared = await _prepare(http, asker, history)
+    keeper = _keeper(body, services.store, record.tenant, history)
+    prepared, seen = await _prepare(http, asker, history)
 
     tally = Tally([len(prepared.request.prompt_ids)], 1, record)
     head = Head(asker.id, int(time()), services.model_id, body, services.defaults)
     events = ResponseEvents(head, tally, _shape(body, services))
-    keeper = _keeper(body, services.store, record.tenant, history)
     stops = [*(body.stop or ()), *services.format.stop_strings]
     # Submitted last: from here on somebody always cancels it.
     generation = Generation(services.engine, [prepared.request], stops, services.metrics, prepared.machine.labels)
@@ -54,14 +54,16 @@ async def create_response(http: HttpRequest) -> Response:
         await _begin(keeper, events, generation)
     run = Run(events, generation, None if keeper is None else keeper.end, is_background=body.background)
     services.runs.start(record.tenant, asker.id, run, services.drain)
-    headers = {**relaxed_headers(prepared.machine.relaxed), **skipped_headers(body, history, services)}
+    headers = {**relaxed_headers(prepared.machine.relaxed), **skipped_headers(body, history, services, seen.ignored)}
     return await _answer(http, run, body, headers)
 
 
 def _keeper(body: ResponseRequest, store: Store, owner: str, history: History) -> Keeper | None:
     if not body.store and body.conversation_id is None:
         return None
-    return Keeper(store, owner, history, body.conversation_id, is_stored=body.store)
+    keeper = Keeper(store, owner, history, body.conversation_id, is_stored=body.store)
+    keeper.check()
+    return keeper
 
 
 async def _begin(keeper: Keeper, events: ResponseEvents, generation: Generation) -> None:
@@ -100,11 +102,11 @@ def _check(body: ResponseRequest) -> None:
         raise InvalidRequest("'background' needs store: true, or nobody could ask for the answer.", param="background")
 
 
-async def _prepare(http: HttpRequest, asker: Asker, history: History) -> Prepared:
+async def _prepare(http: HttpRequest, asker: Asker, history: History) -> tuple[Prepared, Seen]:
     body, services = asker.body, asker.services
     size = history.num_chars + len(body.instructions or "") + extra_work(body) + demand_work(body)
-    [turns] = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
-    return await off_loop(lambda: asker.prepare(turns), size)
+    seen = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    return await off_loop(lambda: asker.prepare(seen.chats[0]), size), seen
 
 
 def _shape(body: ResponseRequest, services: Services) -> Shape:
@@ -122,7 +124,7 @@ async def count_input_tokens(http: HttpRequest) -> Response:
     history = await gather(body, services.store, record.tenant)
     asker = Asker(body, services, new_id("resp_"), record.tenant)
     size = history.num_chars + len(body.instructions or "") + sum(tool.num_schema_bytes for tool in body.tools)
-    [turns] = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
-    num_tokens = await off_loop(lambda: asker.num_tokens(turns), size)
+    seen = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    num_tokens = await off_loop(lambda: asker.num_tokens(seen.chats[0]), size)
     counted = {"object": "response.input_tokens", "input_tokens": num_tokens}
-    return json_response(counted, skipped_headers(body, history, services))
+    return json_response(counted, skipped_headers(body, history, services, seen.ignored))

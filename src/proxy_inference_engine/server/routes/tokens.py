@@ -1,6 +1,6 @@
 """POST /tokenize, /detokenize and /apply-template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +10,14 @@ from starlette.responses import Response
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.body import read_json
 from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
+from proxy_inference_engine.server.convert.relaxed import ignored_headers
 from proxy_inference_engine.server.convert.request import check_ids
 from proxy_inference_engine.server.convert.tools import make_tools
 from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.tokens import DetokenizeRequest, TemplateRequest, TokenizeRequest
-from proxy_inference_engine.server.seeing import Turns, see
+from proxy_inference_engine.server.seeing import Seen, Turns, see, told
 from proxy_inference_engine.server.services import Services, services_of
 
 
@@ -25,8 +26,9 @@ async def tokenize(http: HttpRequest) -> Response:
     body = await read_json(http.scope, http.receive, partial(validate, TokenizeRequest))
     services.check_model(body.model)
     size = len(body.prompt or "") + _num_chars(body)
-    [turns] = await see(http, await off_loop(lambda: conversation(body.messages or []), size))
-    return json_response(await off_loop(lambda: _tokenized(body, turns, services), size))
+    seen = await see(http, await off_loop(lambda: conversation(body.messages or []), size))
+    tokenized = await off_loop(lambda: _tokenized(body, seen.chats[0], services), size)
+    return json_response(tokenized, ignored_headers(seen.ignored))
 
 
 def _tokenized(body: TokenizeRequest, turns: Turns, services: Services) -> dict[str, Any]:
@@ -72,13 +74,17 @@ async def apply_template(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, TemplateRequest))
     services.check_model(body.model)
-    return json_response({"prompt": await off_loop(lambda: _rendered(body, services), _num_chars(body))})
+    text, headers = await off_loop(lambda: _rendered(body, services), _num_chars(body))
+    return json_response({"prompt": text}, headers)
 
 
-def _rendered(body: TemplateRequest, services: Services) -> str:
+def _rendered(body: TemplateRequest, services: Services) -> tuple[str, Mapping[str, str]]:
+    """The text, in which images are only marked, and what is said of those that are left out."""
     turns, tools = conversation(body.messages), make_tools(body.tools)
+    seen = told(turns) if services.engine.eyes is None else Seen([turns])
     end = prompt_end(turns, body)
-    return services.renderer.text(turns, tools=tools, variables=body.chat_template_kwargs, **end)
+    text = services.renderer.text(seen.chats[0], tools=tools, variables=body.chat_template_kwargs, **end)
+    return text, ignored_headers(seen.ignored)
 
 
 def _num_chars(body: TokenizeRequest | TemplateRequest) -> int:

@@ -41,6 +41,10 @@ class Conversation:
         with _named(self.places):
             yield
 
+    def param(self, name: str) -> str:
+        """A parameter of this conversation as the client wrote it."""
+        return _placed(name, self.places)
+
 
 class RawBatch(NamedTuple):
     """A body with several conversations, of which nothing is proved yet."""
@@ -94,8 +98,13 @@ def _named(places: Mapping[str, int]) -> Iterator[None]:
         yield
     except ClientError as error:
         param = error.param or ""
-        name = next((name for name in places if param == name or param.startswith((f"{name}.", f"{name}["))), None)
-        if name is not None:
-            error.param = f"{name}[{places[name]}]{param[len(name) :]}"
-            error.message = error.message.replace(f"'{param}'", f"'{error.param}'")
+        placed = _placed(param, places)
+        if placed != param:
+            error.param = placed
+            error.message = error.message.replace(f"'{param}'", f"'{placed}'")
         raise
+
+
+def _placed(param: str, places: Mapping[str, int]) -> str:
+    name = next((name for name in places if param == name or param.startswith((f"{name}.", f"{name}["))), None)
+    return param if name is None else f"{name}[{places[name]}]{param[len(name) :]}"

@@ -67,6 +67,8 @@ class Case:
         real: list[int] = []
         spans: list[ImageSpan] = []
         opened, closed = ([self.tokenizer.specials[text]] if text else [] for text in AROUND[self.family])
+        opened = [*self.tokenizer.encode(self.vision.eyes.before), *opened]
+        closed = [*closed, *self.tokenizer.encode(self.vision.eyes.after)]
         for part in parts:
             if isinstance(part, str):
                 new = self.tokenizer.encode(part)

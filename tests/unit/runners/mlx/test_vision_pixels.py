@@ -67,7 +67,8 @@ def test_gemma_writes_around_its_images(tmp_path: Path) -> None:
     eyes = Gemma3Eyes(vocabulary, 16)
     ids, start, num_tokens = eyes.tokens(640, 480)
     text = b"".join(vocabulary.token_bytes(token_id) for token_id in ids).decode()
-    assert text == "\n\n<start_of_image>" + "<image_soft_token>" * 16 + "<end_of_image>\n\n"
+    assert text == "<start_of_image>" + "<image_soft_token>" * 16 + "<end_of_image>"
+    assert eyes.before == eyes.after == "\n\n"
     assert ids[start : start + num_tokens] == (vocabulary.specials["<image_soft_token>"],) * 16
     assert eyes.marker == "<start_of_image>"
     with pytest.raises(InvalidRequest):

@@ -1,0 +1,105 @@
+"""How llama.cpp's models take images: the marker in their templates, and the tokens that it becomes."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from proxy_inference_engine.errors import InvalidRequest, StartupError
+from proxy_inference_engine.runners.base import ImageTokens, Tokenizer
+from proxy_inference_engine.runners.llama_cpp.multimodal import Piece, Projector
+
+_MAX_RATIO = 200  # of an image's sides: the library's arithmetic has limits that it does not check
+_MAX_SIDE = 1 << 16
+_KEPT_SIZES = 1024
+_PROBE = (64, 48)
+
+
+class Family(NamedTuple):
+    marker: str  # what templates write
+    around: str = ""  # text on both sides of it
+    is_framed: bool = False  # templates write the tokens before and after it too
+
+
+_QWEN = Family("<|image_pad|>", is_framed=True)
+FAMILIES = {
+    "gemma3": Family("<start_of_image>", around="\n\n"),
+    "idefics3": Family("<image>"),
+    "qwen2vl_merger": _QWEN,
+    "qwen2.5vl_merger": _QWEN,
+    "qwen3vl_merger": _QWEN,
+}
+
+
+class Span(NamedTuple):
+    """An image in a prompt."""
+
+    before: tuple[int, ...]
+    pieces: tuple[Piece, ...]  # from the first with vectors to the last; the image's own
+    after: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(piece.num_tokens for piece in self.pieces)
+
+    @property
+    def num_positions(self) -> int:
+        return sum(piece.num_positions for piece in self.pieces)
+
+
+class LlamaEyes:
+    """Implements `base.Eyes`. Counts without looking, so any thread may ask. Raises StartupError."""
+
+    def __init__(self, projector: Projector, tokenizer: Tokenizer, max_piece_tokens: int) -> None:
+        family = FAMILIES.get(projector.kind)
+        if family is None or not projector.has_vision:
+            raise StartupError(
+                f"{projector.path.name!r} is of the kind {projector.kind!r}; images work with {', '.join(FAMILIES)}"
+            )
+        if family.marker not in tokenizer.specials:
+            raise StartupError(f"{projector.path.name!r} is for a model with {family.marker!r} in its vocabulary")
+        self.marker = family.marker
+        self.before = self.after = family.around
+        self._marker_id = tokenizer.specials[family.marker]
+        self._is_framed = family.is_framed
+        self._projector = projector
+        self._max_piece_tokens = max_piece_tokens
+        self._spans = lru_cache(_KEPT_SIZES)(self._span)
+        try:
+            self._spans(*_PROBE)
+        except InvalidRequest as error:
+            raise StartupError(f"{projector.path.name!r}: {error.message}") from None
+
+    def tokens(self, width: int, height: int) -> ImageTokens:
+        span = self.span(width, height)
+        own = [token_id for piece in span.pieces for token_id in piece.ids or [self._marker_id] * piece.num_tokens]
+        before, after = ((), ()) if self._is_framed else (span.before, span.after)
+        return ImageTokens((*before, *own, *after), len(before), len(own))
+
+    def span(self, width: int, height: int) -> Span:
+        """Raises InvalidRequest."""
+        if min(width, height) < 1 or max(width, height) > min(_MAX_RATIO * min(width, height), _MAX_SIDE):
+            raise InvalidRequest(
+                f"An image of {width}x{height} pixels cannot be seen: it is too large, "
+                f"or a side is more than {_MAX_RATIO} times the other."
+            )
+        return self._spans(width, height)
+
+    def _span(self, width: int, height: int) -> Span:
+        span = make_span(self._projector.pieces(width, height))
+        if min((token_id for piece in span.pieces for token_id in (0, *piece.ids)), default=-1) < 0 or (
+            min((0, *span.before, *span.after)) < 0
+        ):
+            raise InvalidRequest("The vocabulary lacks tokens that belong around an image.")
+        if max(piece.num_tokens for piece in span.pieces) > self._max_piece_tokens:
+            raise InvalidRequest(f"An image of {width}x{height} pixels has too many tokens to be seen at once.")
+        return span
+
+
+def make_span(pieces: tuple[Piece, ...]) -> Span:
+    """The pieces of an image, without the texts at either end."""
+    seen = [index for index, piece in enumerate(pieces) if not piece.ids]
+    if not seen:
+        return Span((), (), ())
+    first, last = seen[0], seen[-1] + 1
+    before = tuple(token_id for piece in pieces[:first] for token_id in piece.ids)
+    after = tuple(token_id for piece in pieces[last:] for token_id in piece.ids)
+    return Span(before, pieces[first:last], after)

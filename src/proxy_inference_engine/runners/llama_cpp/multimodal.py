@@ -1,0 +1,137 @@
+"""llama.cpp's multimodal library: a file of projector weights (mmproj), which makes vectors of images.
+
+Knows pixels, vectors and the tokens that the library puts between them; neither slots nor prompts.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from llama_cpp import mtmd_cpp
+from numpy.typing import NDArray
+
+from proxy_inference_engine.errors import InvalidRequest, StartupError
+from proxy_inference_engine.runners.llama_cpp import library
+from proxy_inference_engine.runners.llama_cpp.header import read_words
+from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.types import Image
+
+_KEYS = ("clip.projector_type", "clip.vision.projector_type")  # the second where a file hears too
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A run of what stands for an image: tokens of text, or vectors."""
+
+    ids: tuple[int, ...]  # none: vectors
+    places: NDArray[np.int32]  # (1 or 4, tokens): position of each from the piece's first, on every axis there is
+    num_positions: int  # from the piece's first to that of what follows
+    vectors: NDArray[np.float32] | None = None  # (tokens, width), once encoded
+
+    @property
+    def num_tokens(self) -> int:
+        return self.places.shape[1]
+
+
+class Projector:
+    """Owns an mtmd_context. `pieces` may be called from any thread, the rest from the engine's."""
+
+    def __init__(self, path: Path, model: Model, *, threads: int, has_gpu: bool) -> None:
+        library.start()
+        mtmd_cpp.mtmd_log_set(library.log_callback(), None)
+        self.path = path
+        self.kind = _kind(path)
+        params = mtmd_cpp.mtmd_context_params_default()
+        params.use_gpu = has_gpu
+        params.print_timings = False
+        params.n_threads = threads
+        # Builds the graph now: what is wrong with the weights' shapes shows at the start, not at an image.
+        params.warmup = True
+        self._context = mtmd_cpp.mtmd_init_from_file(str(path).encode(), model.handle, params)
+        if not self._context:
+            raise StartupError(
+                f"llama.cpp cannot load {path.name!r} beside {model.path.name!r}: of another model, or damaged"
+            )
+        self._model = model  # the context refers to its vocabulary
+        self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
+        self._marker: bytes = mtmd_cpp.mtmd_default_marker()
+        self.has_vision = bool(mtmd_cpp.mtmd_support_vision(self._context))
+        self.has_axes = bool(mtmd_cpp.mtmd_decode_use_mrope(self._context))  # positions in two dimensions
+        self.is_causal = not mtmd_cpp.mtmd_decode_use_non_causal(self._context, None)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.path.stat().st_size
+
+    def pieces(self, width: int, height: int) -> tuple[Piece, ...]:
+        """What an image of this size becomes, without the vectors. Raises InvalidRequest."""
+        with self._chunks(width, height, None) as chunks:
+            return tuple(self._piece(chunk) for chunk in chunks)
+
+    def encode(self, image: Image) -> tuple[Piece, ...]:
+        """The same with the vectors."""
+        height, width, _ = image.pixels.shape
+        pixels = np.ascontiguousarray(image.pixels)
+        with self._chunks(width, height, pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))) as chunks:
+            return tuple(self._encode(chunk) for chunk in chunks)
+
+    def close(self) -> None:
+        if self._context:
+            mtmd_cpp.mtmd_free(self._context)
+            self._context = None
+
+    @contextmanager
+    def _chunks(self, width: int, height: int, pixels: Any) -> Iterator[list[Any]]:
+        """The library's pieces, which live as long as the context. Without pixels it only counts."""
+        bitmap = mtmd_cpp.mtmd_bitmap_init(width, height, pixels)
+        chunks: Any = mtmd_cpp.mtmd_input_chunks_init()
+        try:
+            text = mtmd_cpp.mtmd_input_text(self._marker, len(self._marker), False, True)
+            bitmaps = (ctypes.c_void_p * 1)(bitmap)
+            if mtmd_cpp.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1) != 0:
+                raise InvalidRequest(f"An image of {width}x{height} pixels cannot be seen.")
+            size = mtmd_cpp.mtmd_input_chunks_size(chunks)
+            yield [mtmd_cpp.mtmd_input_chunks_get(chunks, index) for index in range(size)]
+        finally:
+            mtmd_cpp.mtmd_input_chunks_free(chunks)
+            mtmd_cpp.mtmd_bitmap_free(bitmap)
+
+    def _piece(self, chunk: Any) -> Piece:
+        num_tokens = mtmd_cpp.mtmd_input_chunk_get_n_tokens(chunk)
+        num_positions = mtmd_cpp.mtmd_input_chunk_get_n_pos(chunk)
+        ramp = np.arange(num_tokens, dtype=np.int32)[None]
+        if mtmd_cpp.mtmd_input_chunk_get_type(chunk) == mtmd_cpp.MTMD_INPUT_CHUNK_TYPE_TEXT:
+            size = ctypes.c_size_t()
+            ids = mtmd_cpp.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
+            return Piece(tuple(ids[: size.value]), ramp, num_positions)
+        return Piece((), self._axes(chunk, num_tokens) if self.has_axes else ramp, num_positions)
+
+    def _axes(self, chunk: Any, num_tokens: int) -> NDArray[np.int32]:
+        """Time, row, column, and one that is not used: the order of a batch's positions."""
+        places = (mtmd_cpp.mtmd_decoder_pos * num_tokens)()
+        mtmd_cpp.mtmd_helper_image_get_decoder_pos(mtmd_cpp.mtmd_input_chunk_get_tokens_image(chunk), 0, places)
+        columns = np.frombuffer(places, np.uint32).reshape(num_tokens, 4).astype(np.int32).T
+        return np.ascontiguousarray(columns[[0, 2, 1, 3]])
+
+    def _encode(self, chunk: Any) -> Piece:
+        piece = self._piece(chunk)
+        if piece.ids:
+            return piece
+        if mtmd_cpp.mtmd_encode_chunk(self._context, chunk) != 0:
+            raise RuntimeError("llama.cpp could not encode an image")
+        output = mtmd_cpp.mtmd_get_output_embd(self._context)
+        vectors = np.ctypeslib.as_array(output, shape=(piece.num_tokens, self._width)).copy()
+        return replace(piece, vectors=vectors)
+
+
+def _kind(path: Path) -> str:
+    try:
+        words = read_words(path)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{str(path)!r} cannot be read: {error}") from None
+    return next((words[key] for key in _KEYS if key in words), "")

@@ -1,0 +1,5 @@
+"""Without MLX there is nothing to test here."""
+
+import importlib.util
+
+collect_ignore_glob = [] if importlib.util.find_spec("mlx") else ["test_*.py"]
