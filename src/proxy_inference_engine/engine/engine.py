@@ -133,7 +133,7 @@ class StepEngine:
         self._land(grants)
         for grant, rows in zip(grants, logits, strict=False):
             self._advance_safely(grant, rows)
-        self._deferral.take_off()
+        self._take_off()
         if grants:
             self.totals.steps += 1
             self.totals.step_seconds += self._clock() - started
@@ -238,6 +238,11 @@ class StepEngine:
             if not sequence.is_over:
                 settle = partial(self._settle, sequence, token_id, granted.get(sequence, 0))
                 self._guard(sequence.request.id, settle)
+
+    def _take_off(self) -> None:
+        began = self._clock()
+        self._deferral.take_off()
+        self.totals.forward_seconds += self._clock() - began
 
     def _settle(self, sequence: Sequence, token_id: int, num_granted: int) -> None:
         if token_id < 0:

@@ -66,6 +66,28 @@ async def test_limits(limits: ImageLimits, urls: list[str], reason: str, index: 
     assert not web.connected
 
 
+@pytest.mark.parametrize(
+    ("are_new", "reason", "index"),
+    [
+        ([False] * 14 + [True] * 2, None, 0),
+        ([True, False, True, False, True], "at most 2 images", 4),
+        ([False] * 15 + [True] * 2, "at most 16 images with those", 16),
+        ([False] * 17, "at most 16 images with those", 16),
+    ],
+)
+async def test_images_of_earlier_turns_have_a_limit_of_their_own(
+    are_new: list[bool], reason: str | None, index: int
+) -> None:
+    loader = ImageLoader(ImageLimits(max_images=2), None)
+    urls = [red()] * len(are_new)
+    if reason is None:
+        assert len(await loader.load(urls, are_new)) == len(urls) == loader.max_loaded
+        return
+    with pytest.raises(ImageRefused) as caught:
+        await loader.load(urls, are_new)
+    assert (caught.value.code, caught.value.index) == ("too_many_images", index) and reason in caught.value.reason
+
+
 async def test_the_event_loop_goes_on_while_a_large_picture_is_decoded() -> None:
     url = data_url(plain(6000, 6000))
     loader = ImageLoader(ImageLimits(), None)

@@ -68,6 +68,25 @@ def test_texts_beside_each_other_are_joined_as_without_images() -> None:
     )
 
 
+def test_what_the_model_wants_around_an_image_joins_the_text_beside_it() -> None:
+    """What is cut into tokens is one text: a newline of the template, what a person wrote, and ours."""
+    asked: list[str] = []
+
+    class Listening(ByteTokenizer):
+        def encode(self, text: str) -> list[int]:
+            asked.append(text)
+            return super().encode(text)
+
+    tokenizer = Listening(defined=[MARKER])
+    eyes = FakeEyes(before="(", after=")")
+    prompt = PromptRenderer(tokenizer, by_name("chatml"), VISION_TEMPLATE, eyes=eyes).chat(
+        [user(picture(16), picture(16), f"a{MARKER}", picture(16)), user("b")]
+    )
+    assert shown(prompt).startswith(f"<|im_start|>user\n([#])([#])a{MARKER}([#])<|im_end|>\n<|im_start|>user\nb")
+    assert [prompt.ids[start] for start, *_ in spans(prompt)] == [TOKEN] * 3
+    assert asked[-8:] == ["user\n(", ")(", f")a{MARKER}(", ")", "\n", "user\nb", "\n", "assistant\n"]
+
+
 FRAGMENTS = [MARKER, "<|image", "|>", "<|im_end|>", "[", "]", "#", "a", " ", "\n", ""]
 texts = st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("".join)
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from proxy_inference_engine.errors import InvalidRequest, StartupError
-from proxy_inference_engine.runners.base import ImageTokens, Tokenizer
+from proxy_inference_engine.runners.base import ImageTokens
 from proxy_inference_engine.runners.llama_cpp.multimodal import Piece, Projector
 
 _MAX_RATIO = 200  # of an image's sides: the library's arithmetic has limits that it does not check
@@ -48,20 +48,21 @@ class Span(NamedTuple):
 class LlamaEyes:
     """Implements `base.Eyes`. Counts without looking, so any thread may ask. Raises StartupError."""
 
-    def __init__(self, projector: Projector, tokenizer: Tokenizer, max_piece_tokens: int) -> None:
+    def __init__(self, projector: Projector, max_mutual: int) -> None:
         family = FAMILIES.get(projector.kind)
         if family is None or not projector.has_vision:
             raise StartupError(
                 f"{projector.path.name!r} is of the kind {projector.kind!r}; images work with {', '.join(FAMILIES)}"
             )
-        if family.marker not in tokenizer.specials:
+        marker_id = projector.token_id(family.marker)
+        if marker_id is None:
             raise StartupError(f"{projector.path.name!r} is for a model with {family.marker!r} in its vocabulary")
         self.marker = family.marker
         self.before = self.after = family.around
-        self._marker_id = tokenizer.specials[family.marker]
+        self._marker_id = marker_id
         self._is_framed = family.is_framed
         self._projector = projector
-        self._max_piece_tokens = max_piece_tokens
+        self._max_mutual = max_mutual  # tokens that can see each other
         self._spans = lru_cache(_KEPT_SIZES)(self._span)
         try:
             self._spans(*_PROBE)
@@ -85,12 +86,12 @@ class LlamaEyes:
 
     def _span(self, width: int, height: int) -> Span:
         span = make_span(self._projector.pieces(width, height))
-        if min((token_id for piece in span.pieces for token_id in (0, *piece.ids)), default=-1) < 0 or (
-            min((0, *span.before, *span.after)) < 0
-        ):
+        texts = (span.before, span.after, *(piece.ids for piece in span.pieces))
+        if any(token_id < 0 for ids in texts for token_id in ids):
             raise InvalidRequest("The vocabulary lacks tokens that belong around an image.")
-        if max(piece.num_tokens for piece in span.pieces) > self._max_piece_tokens:
-            raise InvalidRequest(f"An image of {width}x{height} pixels has too many tokens to be seen at once.")
+        num_tokens = max((piece.num_tokens for piece in span.pieces), default=0)
+        if num_tokens == 0 or (num_tokens > self._max_mutual and not self._projector.is_causal):
+            raise InvalidRequest(f"An image of {width}x{height} pixels has {num_tokens} tokens, which cannot be seen.")
         return span
 
 

@@ -1,7 +1,7 @@
 """One llama_context: a lane of slots, each a stream of its own, computed together in one call."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy_inference_engine.runners.base import Lane, Logits, Row
+from proxy_inference_engine.runners.base import Lane, Logits, Row, Vectors
 from proxy_inference_engine.runners.llama_cpp.arena import Bytes
 from proxy_inference_engine.runners.llama_cpp.model import Model
 
@@ -23,6 +23,25 @@ class LaneSettings:
     is_exact: bool  # K cache Q8_0 and flash attention: rows come out bit-equal in every batch
     has_flash: bool
     max_logits: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Vectors in place of tokens: a batch holds one or the other."""
+
+    vectors: Vectors
+    positions: NDArray[np.int32]  # (1 or 4, tokens): axis by axis
+    num_logits: int  # wanted for this many of the last
+    is_mutual: bool  # each sees those after it too
+
+    def pieces(self, size: int) -> Iterator["Look"]:
+        """As many as it takes; those that see each other cannot be divided."""
+        num_tokens = len(self.vectors)
+        assert num_tokens <= size or not self.is_mutual, "more vectors than a batch holds"
+        for start in range(0, num_tokens, size):
+            end = min(start + size, num_tokens)
+            num_logits = max(0, min(end - start, self.num_logits - (num_tokens - end)))
+            yield Look(self.vectors[start:end], self.positions[:, start:end], num_logits, self.is_mutual)
 
 
 class LaneContext:
@@ -39,7 +58,7 @@ class LaneContext:
         self._batch = Batch(MAX_BATCH + lane.num_slots)
 
     def decode(self, rows: Sequence[Row], first_slot: int) -> list[Logits]:
-        """Compute the rows, whose slots start at `first_slot` in this lane."""
+        """Compute the rows, whose slots start at `first_slot` in this lane; `start` is a position."""
         num_logits = self._batch.fill(rows, first_slot)
         status = llama_cpp.llama_decode(self._context, self._batch.struct)
         if status != 0:
@@ -51,9 +70,28 @@ class LaneContext:
         ends = np.cumsum([row.num_logits for row in rows])
         return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]
 
-    def truncate(self, index: int, num_tokens: int) -> bool:
-        """False where the model's memory cannot forget a part."""
-        return bool(llama_cpp.llama_memory_seq_rm(self._memory, index, num_tokens, -1))
+    def look(self, index: int, look: Look) -> Logits:
+        """Compute the vectors of an image in a slot, by themselves. The logits are the caller's."""
+        llama_cpp.llama_set_causal_attn(self._context, not look.is_mutual)
+        try:
+            logits = [self._look(index, piece) for piece in look.pieces(MAX_BATCH)]
+        finally:
+            llama_cpp.llama_set_causal_attn(self._context, True)
+        return np.concatenate(logits)
+
+    def _look(self, index: int, look: Look) -> Logits:
+        batch = VectorBatch(index, look)
+        status = llama_cpp.llama_decode(self._context, batch.struct)
+        if status != 0:
+            raise RuntimeError(f"llama_decode of an image returned {status}")
+        if look.num_logits == 0:
+            return np.empty((0, self._num_tokens), np.float32)
+        pointer = llama_cpp.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(pointer, shape=(look.num_logits, self._num_tokens)).copy()
+
+    def truncate(self, index: int, position: int) -> bool:
+        """Forget all from a position on. False where the model's memory cannot forget a part."""
+        return bool(llama_cpp.llama_memory_seq_rm(self._memory, index, position, -1))
 
     def clear(self, index: int) -> None:
         llama_cpp.llama_memory_seq_rm(self._memory, index, -1, -1)
@@ -110,6 +148,27 @@ class Batch:
             self._has_logits[end - row.num_logits : end] = 1
         self.struct.n_tokens = end
         return sum(row.num_logits for row in rows)
+
+
+class VectorBatch:
+    """A llama_batch of one slot's vectors, over the arrays that hold them."""
+
+    def __init__(self, index: int, look: Look) -> None:
+        num_tokens = len(look.vectors)
+        self._vectors = np.ascontiguousarray(look.vectors, np.float32)
+        self._positions = np.ascontiguousarray(look.positions, np.int32)
+        self._slot = np.array([index], np.int32)
+        self._slot_pointers = np.full(num_tokens, self._slot.ctypes.data, np.uintp)
+        self._num_slots = np.ones(num_tokens, np.int32)
+        self._has_logits = np.zeros(num_tokens, np.int8)
+        self._has_logits[num_tokens - look.num_logits :] = 1
+        self.struct = llama_cpp.llama_batch()
+        self.struct.n_tokens = num_tokens
+        self.struct.embd = _as(self._vectors, ctypes.c_float)
+        self.struct.pos = _as(self._positions, llama_cpp.llama_pos)
+        self.struct.n_seq_id = _as(self._num_slots, ctypes.c_int32)
+        self.struct.seq_id = _as(self._slot_pointers, ctypes.POINTER(llama_cpp.llama_seq_id))
+        self.struct.logits = _as(self._has_logits, ctypes.c_int8)
 
 
 def _params(lane: Lane, settings: LaneSettings) -> llama_cpp.llama_context_params:

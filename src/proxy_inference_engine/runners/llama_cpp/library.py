@@ -21,6 +21,11 @@ def start() -> None:
     llama_cpp.llama_backend_init()
 
 
+def log_callback() -> Any:
+    """Where the library's own libraries are to write, once it is started."""
+    return _kept[0]
+
+
 def _write(level: int, text: bytes, _user_data: object) -> None:
     if level in _LEVELS:
         _log.log(_LEVELS[level] if level == 4 else logging.DEBUG, text.decode(errors="replace").rstrip())

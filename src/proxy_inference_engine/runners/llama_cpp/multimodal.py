@@ -35,7 +35,18 @@ class Piece:
 
     @property
     def num_tokens(self) -> int:
-        return self.places.shape[1]
+        return int(self.places.shape[1])
+
+    def cut(self, start: int, end: int) -> "Piece":
+        """Some of its tokens, each at its own place."""
+        if start == 0 and end == self.num_tokens:
+            return self
+        vectors = None if self.vectors is None else self.vectors[start:end]
+        return replace(self, ids=self.ids[start:end], places=self.places[:, start:end], vectors=vectors)
+
+    def placed(self, position: int) -> NDArray[np.int32]:
+        """The positions of its tokens where the first stands at this one; the fourth axis is never used."""
+        return self.places + np.array([position, position, position, 0], np.int32)[: len(self.places), None]
 
 
 class Projector:
@@ -67,6 +78,13 @@ class Projector:
     @property
     def num_bytes(self) -> int:
         return self.path.stat().st_size
+
+    def token_id(self, name: str) -> int | None:
+        """The special token of the language model that is called so."""
+        data = name.encode()
+        ids = (llama_cpp.llama_token * len(data))()
+        num_tokens = llama_cpp.llama_tokenize(self._model.vocab, data, len(data), ids, len(data), False, True)
+        return int(ids[0]) if num_tokens == 1 else None
 
     def pieces(self, width: int, height: int) -> tuple[Piece, ...]:
         """What an image of this size becomes, without the vectors. Raises InvalidRequest."""
@@ -115,7 +133,7 @@ class Projector:
         """Time, row, column, and one that is not used: the order of a batch's positions."""
         places = (mtmd_cpp.mtmd_decoder_pos * num_tokens)()
         mtmd_cpp.mtmd_helper_image_get_decoder_pos(mtmd_cpp.mtmd_input_chunk_get_tokens_image(chunk), 0, places)
-        columns = np.frombuffer(places, np.uint32).reshape(num_tokens, 4).astype(np.int32).T
+        columns = np.frombuffer(bytes(places), np.uint32).reshape(num_tokens, 4).astype(np.int32).T
         return np.ascontiguousarray(columns[[0, 2, 1, 3]])
 
     def _encode(self, chunk: Any) -> Piece:

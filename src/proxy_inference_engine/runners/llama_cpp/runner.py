@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,12 @@ from proxy_inference_engine.runners.llama_cpp.embedding import LlamaEmbedder
 from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, LaneContext, LaneSettings
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment
+from proxy_inference_engine.runners.llama_cpp.sight import decode_seeing
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
+from proxy_inference_engine.types import ImageSpan
+
+if TYPE_CHECKING:  # the multimodal library is loaded only for a model that has eyes
+    from proxy_inference_engine.runners.llama_cpp.vision import Vision
 
 _MAX_LOGITS = 128  # rows of logits a step can return, for echoed prompts
 _PROBE_TOKENS = 24
@@ -34,11 +40,12 @@ class Settings:
 class LlamaRunner:
     """Implements `Runner`. Lane 0 exists from the start, the others from their first use."""
 
-    eyes: Eyes | None = None
     chooser: Chooser | None = None
 
-    def __init__(self, model: Model, settings: Settings) -> None:
+    def __init__(self, model: Model, settings: Settings, vision: "Vision | None" = None) -> None:
         self._model = model
+        self._vision = vision
+        self.eyes: Eyes | None = vision.eyes if vision is not None else None
         self._settings = settings
         self.tokenizer = Vocabulary(model)
         self.lanes = settings.lanes
@@ -52,6 +59,7 @@ class LlamaRunner:
         self._arena.warm()
         self._staging: Bytes = np.empty(0, np.uint8)
         self._held = [0] * len(self._lane_of)  # tokens in each slot
+        self._images: list[tuple[ImageSpan, ...]] = [()] * len(self._lane_of)  # where some of them are
         longest = max(lane.slot_tokens for lane in settings.lanes)
         self.embedder = LlamaEmbedder(model, self.tokenizer, threads=settings.threads, max_tokens=longest)
         self._layout = self._probe() if model.can_generate and model.has_plain_attention else None
@@ -64,14 +72,16 @@ class LlamaRunner:
             members = list(group)
             for row in members:  # counted first: after a failure `truncate` must know they may be there
                 self._held[row.slot] = row.start + len(row.ids)
-            logits += self._context(lane).decode(members, self._first[lane])
+                self._images[row.slot] = row.images
+            logits += self._decode(members, lane)
         return logits
 
     def truncate(self, slot: int, num_tokens: int) -> None:
         if self._held[slot] <= num_tokens:
             return
         context, index = self._place(slot)
-        if not context.truncate(index, num_tokens):
+        position = self._vision.position(num_tokens, self._images[slot]) if self._vision else num_tokens
+        if not context.truncate(index, position):
             raise RuntimeError("this model's memory can't forget a part of a sequence")
         self._held[slot] = num_tokens
 
@@ -80,6 +90,7 @@ class LlamaRunner:
             context, index = self._place(slot)
             context.clear(index)
             self._held[slot] = 0
+            self._images[slot] = ()
 
     def export(self, slot: int, start: int, end: int) -> Segment:
         context, index = self._place(slot)
@@ -125,7 +136,15 @@ class LlamaRunner:
                 context.close()
         self._contexts = [None] * len(self.lanes)
         self.embedder.close()
+        if self._vision is not None:
+            self._vision.close()
         self._model.close()
+
+    def _decode(self, rows: list[Row], lane: int) -> list[Logits]:
+        context, first_slot = self._context(lane), self._first[lane]
+        if self._vision is None or not any(row.images for row in rows):
+            return context.decode(rows, first_slot)
+        return decode_seeing(self._vision.parts, context, rows, first_slot)
 
     def _context(self, lane: int) -> LaneContext:
         context = self._contexts[lane]
@@ -181,6 +200,7 @@ class LlamaRunner:
             library.version(),
             settings.is_exact,
             settings.has_flash,
+            self._vision.identity if self._vision else None,
         )
         token_bytes = self._layout.token_bytes if self._layout else 4 * model.num_kv_values
         return ModelInfo(

@@ -5,31 +5,22 @@ An image is encoded once and kept by its digest. Knows no slots and no contexts.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from proxy_inference_engine.runners.base import Row, TokenIds
+from proxy_inference_engine.runners.base import Row
 from proxy_inference_engine.runners.llama_cpp.eyes import LlamaEyes, make_span
+from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, Look
+from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.multimodal import Piece, Projector
 from proxy_inference_engine.types import Image, ImageSpan
 
 MAX_KEPT_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """What one batch can hold of a row: tokens or vectors, never both."""
-
-    ids: TokenIds | None
-    vectors: NDArray[np.float32] | None  # (tokens, width)
-    positions: NDArray[np.int32]  # (1 or 4, tokens)
-    num_logits: int  # wanted for this many of the last
-
-    @property
-    def num_tokens(self) -> int:
-        return self.positions.shape[1]
+Part = Row | Look  # what one batch can hold of a row; the start of a `Row` is a position
 
 
 class Vision:
@@ -44,10 +35,6 @@ class Vision:
         self.num_encoded = 0
 
     @property
-    def is_causal(self) -> bool:
-        return self._projector.is_causal
-
-    @property
     def identity(self) -> tuple[str, int]:
         return self._projector.path.name, self._projector.num_bytes
 
@@ -59,18 +46,19 @@ class Vision:
 
     def parts(self, row: Row) -> list[Part]:
         """In order. A row may begin and end inside an image whose vectors see only those before them."""
-        end = row.start + len(row.ids)
-        parts = []
-        for run in self._runs(row):
-            after = end - run.end
-            parts.append(Part(run.ids, run.vectors, run.positions, min(max(0, row.num_logits - after), run.num_tokens)))
+        parts: list[Part] = []
+        num_left = row.num_logits
+        for part in reversed(list(self._runs(row))):
+            num_logits = min(num_left, len(part.ids if isinstance(part, Row) else part.vectors))
+            num_left -= num_logits
+            parts.insert(0, replace(part, num_logits=num_logits))
         return parts
 
     def close(self) -> None:
         self._kept.clear()
         self._projector.close()
 
-    def _runs(self, row: Row) -> Iterator["_Run"]:
+    def _runs(self, row: Row) -> Iterator[Part]:
         start, end = row.start, row.start + len(row.ids)
         for span in row.images:
             if span.start + span.num_tokens <= start or span.start >= end:
@@ -81,27 +69,24 @@ class Vision:
             for piece in self._look(span):
                 first, last = max(start, place), min(end, place + piece.num_tokens)
                 if first < last:
-                    yield self._run(piece, first - place, last - place, position).at(last)
+                    is_whole = last - first == piece.num_tokens
+                    if piece.vectors is not None and not is_whole and not self._projector.is_causal:
+                        raise RuntimeError("an image that has to be seen as a whole was divided")
+                    yield self._run(row.slot, piece.cut(first - place, last - place), position)
                 place += piece.num_tokens
                 position += piece.num_positions
             start = min(end, place)
         if start < end:
             yield self._text(row, start, end)
 
-    def _text(self, row: Row, start: int, end: int) -> "_Run":
-        position = self.position(start, row.images)
-        ramp = np.arange(position, position + end - start, dtype=np.int32)[None]
-        return _Run(row.ids[start - row.start : end - row.start], None, ramp, end)
+    def _text(self, row: Row, start: int, end: int) -> Row:
+        ids = row.ids[start - row.start : end - row.start]
+        return Row(row.slot, self.position(start, row.images), ids, 0)
 
-    def _run(self, piece: Piece, first: int, last: int, position: int) -> "_Run":
-        positions = piece.places[:, first:last] + np.int32(position)
+    def _run(self, slot: int, piece: Piece, position: int) -> Part:
         if piece.vectors is None:
-            return _Run(np.array(piece.ids[first:last], np.int32), None, positions, 0)
-        if not self.is_causal and last - first < piece.num_tokens:
-            raise RuntimeError("an image that must be seen as a whole was divided")
-        if len(positions) > 1:
-            positions[-1] = piece.places[-1, first:last]  # the axis that is not used stays where it is
-        return _Run(None, piece.vectors[first:last], positions, 0)
+            return Row(slot, position + int(piece.places[0, 0]), np.array(piece.ids, np.int32), 0)
+        return Look(piece.vectors, piece.placed(position), 0, is_mutual=not self._projector.is_causal)
 
     def _shift(self, span: ImageSpan) -> int:
         height, width, _ = span.image.pixels.shape
@@ -129,20 +114,15 @@ class Vision:
         self._kept_bytes += size
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    ids: TokenIds | None
-    vectors: NDArray[np.float32] | None
-    positions: NDArray[np.int32]
-    end: int  # in the sequence
-
-    @property
-    def num_tokens(self) -> int:
-        return self.positions.shape[1]
-
-    def at(self, end: int) -> "_Run":
-        return _Run(self.ids, self.vectors, self.positions, end)
-
-
 def _num_bytes(pieces: tuple[Piece, ...]) -> int:
     return sum(piece.vectors.nbytes for piece in pieces if piece.vectors is not None)
+
+
+def load_vision(path: Path, model: Model, *, threads: int, has_gpu: bool) -> Vision:
+    """The eyes in an mmproj file for a model. Raises StartupError."""
+    projector = Projector(path, model, threads=threads, has_gpu=has_gpu)
+    try:
+        return Vision(projector, LlamaEyes(projector, MAX_BATCH))
+    except BaseException:
+        projector.close()
+        raise
