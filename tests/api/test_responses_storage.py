@@ -60,6 +60,25 @@ def test_a_long_conversation_does_not_outgrow_the_store(way: str) -> None:
         assert branch.input_tokens == counted
 
 
+def test_what_is_deleted_while_it_is_answered_is_not_lost() -> None:
+    """A client that tidies up behind itself while the next answer still comes."""
+    with running(FakeRunner(step_seconds=lambda _: 0.01)) as live, live.openai() as client:
+        first = ask(client, input="One", max_output_tokens=4)
+        more: dict[str, Any] = {"input": "Two", "max_output_tokens": 16, "stream": True}
+        events = iter(client.responses.create(**{**ASK, **more}, previous_response_id=first.id))
+        assert next(events).type == "response.created"
+        client.responses.delete(first.id)
+        *_, event = events
+        assert event.type == "response.incomplete"
+        second = event.response
+        assert [item.to_dict()["content"] for item in client.responses.input_items.list(second.id).data] == [
+            [{"type": "input_text", "text": "Two"}]
+        ]
+        assert second.usage is not None
+        third = ask(client, input="Three", previous_response_id=second.id)
+        assert third.usage is not None and third.usage.input_tokens > second.usage.input_tokens + 16
+
+
 def test_what_a_history_cannot_be_read_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as live, live.openai() as client:
         conversation = client.conversations.create().id

@@ -50,12 +50,14 @@ def logits_of(loaded: MlxModel, ids: Sequence[int]) -> NDArray[np.float32]:
 
 
 def greedy(loaded: MlxModel, ids: Sequence[int], num_tokens: int) -> list[int]:
-    """What a plain loop over mlx-lm's own caches says."""
+    """What a plain loop over mlx-lm's own caches says, without ever ending."""
     caches = make_prompt_cache(loaded.model)
+    ends = mx.array(sorted(loaded.end_ids))
     said: list[int] = []
     new = list(ids)
     for _ in range(num_tokens):
         logits = loaded.model(mx.array([new]), cache=caches)[0, -1]
+        logits[ends] = -mx.inf
         new = [int(mx.argmax(logits).item())]
         said += new
     return said

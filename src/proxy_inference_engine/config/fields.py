@@ -146,6 +146,10 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         description="Path of a GGUF file (of a split one any part) or of a folder with safetensors, or `owner/model` "
         "in the Hugging Face cache; unset: the bundled model.",
     )
+    mmproj: Annotated[Text | None, Place("model", "FILE", is_flag=False)] = Field(
+        default=None,
+        description="The eyes of a GGUF model: path of an mmproj file, or `none`; unset: `mmproj*.gguf` beside it.",
+    )
     engine: Annotated[Literal["auto", "llama.cpp", "mlx"], Place("model")] = Field(
         default="auto",
         description="What computes: llama.cpp runs GGUF files, MLX safetensors; `auto` goes by the model.",

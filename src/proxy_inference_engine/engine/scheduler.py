@@ -279,10 +279,10 @@ class Scheduler:
         oldest_share = max(1, budget // _OLDEST_SHARE)
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
         for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
-            num_tokens = min(share, budget, sequence.num_pending - granted[sequence])
+            num_tokens = max(0, min(share, budget, sequence.num_pending - granted[sequence]))
             if num_tokens > 0:
                 begun = sequence.num_computed + granted[sequence]
-                num_tokens = min(sequence.whole(begun + num_tokens) - begun, room)
+                num_tokens = _with_whole_images(sequence, begun, num_tokens, room, is_first=not any(granted.values()))
             granted[sequence] += num_tokens
             budget -= num_tokens
             room -= num_tokens
@@ -316,6 +316,13 @@ class Scheduler:
         assert all(sequence.slot is None for sequence in self.waiting), "a waiting sequence holds a slot"
         assert self._cache.num_locked == 0, "a lock outlived its step"
         self._cache.check()
+
+
+def _with_whole_images(sequence: Sequence, begun: int, num_tokens: int, room: int, *, is_first: bool) -> int:
+    """About so many tokens, with no image cut. One that does not fit waits for a step in which nothing is before it."""
+    num_whole = sequence.whole(begun + num_tokens) - begun
+    num_fitting = max(0, sequence.whole_before(begun + room) - begun)
+    return num_fitting if num_whole > room and (num_fitting > 0 or not is_first) else num_whole
 
 
 def _count(grants: list[Grant]) -> int:

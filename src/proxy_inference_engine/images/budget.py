@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 
 from proxy_inference_engine.errors import QueueFull
 from proxy_inference_engine.types import Image
@@ -15,7 +15,8 @@ class PixelBudget:
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels
         self._num_pixels = 0
-        self._lock = Lock()
+        # Pixels may be given back by the garbage collector, which may begin in the middle of the counting.
+        self._lock = RLock()
 
     @property
     def num_pixels(self) -> int:

@@ -55,6 +55,11 @@ class _Answer:
     def on_message_complete(self) -> None:
         self.is_complete = self.has_head
 
+    def let_go(self) -> None:
+        """Of the body, which an error's traceback or the parser's reference would hold for a while."""
+        self.body.clear()
+        del self.parser
+
     @property
     def ends_with_connection(self) -> bool:
         return self.has_head and not self.headers.keys() & {"content-length", "transfer-encoding"}
@@ -78,13 +83,16 @@ async def get(
         "Connection: close\r\n\r\n".encode("ascii")
     )
     answer = _Answer(max_bytes)
-    await _read(reader, answer)
-    if answer.status in _REDIRECTS and "location" in answer.headers:
-        return answer.headers["location"]
-    if answer.status != 200:
-        raise ImageRefused("it could not be fetched: its host answered with an error", "invalid_image_url")
-    _check_head(answer.headers)
-    return bytes(answer.body)
+    try:
+        await _read(reader, answer)
+        if answer.status in _REDIRECTS and "location" in answer.headers:
+            return answer.headers["location"]
+        if answer.status != 200:
+            raise ImageRefused("it could not be fetched: its host answered with an error", "invalid_image_url")
+        _check_head(answer.headers)
+        return bytes(answer.body)
+    finally:
+        answer.let_go()
 
 
 async def _read(reader: asyncio.StreamReader, answer: _Answer) -> None:

@@ -8,9 +8,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import NamedTuple
 
 from proxy_inference_engine.images.address import is_public
@@ -133,18 +133,41 @@ class Fetcher:
 
 
 class SystemResolver:
-    """In threads of its own: a name server that does not answer must not hold up anything else."""
+    """In a few threads that nobody waits for: a name server that does not answer holds up nothing else, and not the
+    end of the process.
+    """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_NUM_RESOLVERS, thread_name_prefix="resolve")
+        self._turns = asyncio.Semaphore(_NUM_RESOLVERS)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._look_up, host, port)
-        return list(dict.fromkeys(found))
+        await self._turns.acquire()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str] | OSError | ValueError] = loop.create_future()
 
-    def _look_up(self, host: str, port: int) -> list[str]:
+        def finish(outcome: list[str] | OSError | ValueError) -> None:
+            self._turns.release()  # here: who stops waiting does not stop the thread
+            if not found.done():
+                found.set_result(outcome)
+
+        def work() -> None:
+            outcome = _look_up(host, port)
+            with suppress(RuntimeError):  # the loop is no more
+                loop.call_soon_threadsafe(finish, outcome)
+
+        Thread(target=work, name="resolve", daemon=True).start()
+        outcome = await found
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def _look_up(host: str, port: int) -> list[str] | OSError | ValueError:
+    try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        return [str(address[0]) for *_, address in infos]
+    except (OSError, ValueError) as error:
+        return error
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 class SystemConnector:

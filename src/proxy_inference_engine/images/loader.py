@@ -82,16 +82,20 @@ class ImageLoader:
 
     async def _load(self, url: str, tally: "_Tally") -> Image:
         if is_data_url(url):
-            return await self._decode(lambda: read_data_url(url, self._limits.max_bytes), tally)
+            return await self._decode(lambda: tally.weighed(read_data_url(url, self._limits.max_bytes)), tally)
         if self._fetcher is None:
             raise ImageRefused("this server fetches no images: send it as a data URL", "url_not_allowed")
         data = await self._fetcher.fetch(url)
+        try:
+            tally.add_bytes(len(data))
+        except ImageRefused:
+            del data  # or the traceback would hold it until the others are there
+            raise
         return await self._decode(lambda: data, tally)
 
     async def _decode(self, read: Callable[[], bytes], tally: "_Tally") -> Image:
         def work() -> Image:
             data = read()
-            tally.add_bytes(len(data))
             with self._budget.working() as reserved:
 
                 def on_size(width: int, height: int) -> None:
@@ -112,12 +116,16 @@ async def _numbered(loading: "asyncio.Future[Image]", index: int) -> Image:
 
 
 class _Tally:
-    """What the images of one request come to. Called by the threads that decode, before they do."""
+    """What the images of one request come to: as soon as they are there, and before they are decoded."""
 
     def __init__(self, limits: ImageLimits) -> None:
         self._limits = limits
         self._lock = Lock()
         self._num_bytes = self._num_pixels = 0
+
+    def weighed(self, data: bytes) -> bytes:
+        self.add_bytes(len(data))
+        return data
 
     def add_bytes(self, num_bytes: int) -> None:
         most = _MORE_BYTES * self._limits.max_bytes

@@ -1,9 +1,11 @@
 """From a configuration to a running engine: find the file, size the memory, load, start the thread."""
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.engine.admission import Admission
@@ -11,6 +13,7 @@ from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.engines import choose_engine
+from proxy_inference_engine.models.mmproj import find_mmproj
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
@@ -18,6 +21,11 @@ from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Setting
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
 from proxy_inference_engine.runners.plan import plan_lanes
+
+if TYPE_CHECKING:
+    from proxy_inference_engine.runners.llama_cpp.vision import Vision
+
+_log = logging.getLogger(__name__)
 
 _KV_SHARE = 0.4  # of what is free once the weights are loaded
 _CACHE_SHARE = 0.05
@@ -85,6 +93,7 @@ def _load_llama(config: Config, file: ModelFile, report: Callable[[str], None]) 
     if config.convert_weights == "auto":
         path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
     model = Model(path, gpu_layers=config.gpu_layers)
+    vision = _load_vision(config, file, model, threads)
     free = available_memory()
     context_tokens = min(config.context or model.context_tokens, model.context_tokens)
     # K and V, two bytes a number; exact mode keeps K in 34 bytes per 32 numbers.
@@ -99,4 +108,21 @@ def _load_llama(config: Config, file: ModelFile, report: Callable[[str], None]) 
     if cache_bytes is None:
         cache_bytes = min(_MAX_CACHE_BYTES, int(free * _CACHE_SHARE))
     settings = Settings(name=file.name, lanes=lanes, threads=threads, is_exact=config.exact, cache_bytes=cache_bytes)
-    return LlamaRunner(model, settings)
+    return LlamaRunner(model, settings, vision)
+
+
+def _load_vision(config: Config, file: ModelFile, model: Model, threads: int) -> "Vision | None":
+    """The eyes of a GGUF model. A file that only lies beside it may be another model's: then there are none."""
+    mmproj = find_mmproj(config.mmproj, file)
+    if mmproj is None:
+        return None
+    try:
+        # The library behind it is loaded for a model with eyes only.
+        from proxy_inference_engine.runners.llama_cpp.vision import load_vision
+
+        return load_vision(mmproj.path, model, threads=threads, has_gpu=config.gpu_layers != 0)
+    except (StartupError, ImportError, OSError, RuntimeError) as error:
+        if mmproj.is_set:
+            raise StartupError(f"mmproj {str(mmproj.path)!r}: {error}") from None
+        _log.warning("no images: %s", error)
+        return None

@@ -19,7 +19,7 @@ from proxy_inference_engine.server.off_loop import off_loop
 from proxy_inference_engine.server.param import shorten
 from proxy_inference_engine.server.schemas.items import AnyItem, MessageItem, ReferenceItem
 from proxy_inference_engine.server.schemas.responses import Conversing
-from proxy_inference_engine.store import Link, Past, Record, Store, item_too_large, too_large
+from proxy_inference_engine.store import NUM_EARLIER, Link, Past, Record, Store, item_too_large, too_large
 
 _UNFINISHED = frozenset({"queued", "in_progress"})
 _STORED_CHARS = 1024  # a guess
@@ -187,12 +187,14 @@ class Keeper:
             response["status"],
             turn=[*given, *_lasting(response["output"])],
             link=self.history.link,
+            earlier=self.history.earlier,
         )
 
 
 def given_items(record: Record) -> list[WireItem]:
     """What a stored response was asked, without what it builds on."""
-    return (record.turn or [])[: record.extra["num_input"]]
+    start = record.extra.get(NUM_EARLIER, 0)
+    return (record.turn or [])[start : start + record.extra["num_input"]]
 
 
 def packed(frames: Sequence[str]) -> str:

@@ -66,6 +66,15 @@ def history(connection: sqlite3.Connection, owner: str, response_id: str, now: f
     return items
 
 
+def has_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
+    """Whether what was said in a response is there, be it only kept for others."""
+    found = connection.execute(
+        "SELECT 1 FROM objects WHERE kind = 'response' AND owner = ? AND parent = '' AND id = ? AND turn IS NOT NULL",
+        (owner, response_id),
+    )
+    return found.fetchone() is not None
+
+
 def thread(
     connection: sqlite3.Connection, owner: str, conversation_id: str, place: int | None = None
 ) -> tuple[Items, Link]:

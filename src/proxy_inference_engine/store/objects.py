@@ -6,11 +6,12 @@ Items of a conversation are rows with a parent. Each method runs inside a transa
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 from proxy_inference_engine.errors import NotFound, QuotaExceeded, TooLarge
-from proxy_inference_engine.store.chains import FOREVER, history, let_go, thread
-from proxy_inference_engine.store.record import Kind, Link, Order, Past, Record, StoreLimits
+from proxy_inference_engine.store.chains import FOREVER, has_turn, history, let_go, thread
+from proxy_inference_engine.store.record import NUM_EARLIER, Kind, Link, Order, Past, Record, StoreLimits
 
 ITEM: Final = "item"
 CURSOR_SECONDS = 3600.0  # a page may continue after an object for this long after it was deleted
@@ -88,6 +89,7 @@ class Objects:
 
     def put(self, connection: sqlite3.Connection, record: Record, run: str) -> None:
         """Insert or replace. What was deleted stays deleted: a late write does not bring it back."""
+        record = self._whole(connection, record)
         key = Key(record.kind, record.owner, record.id)
         model, metadata = record.body.get("model"), record.body.get("metadata")
         turn = None if record.turn is None else _data(record.turn)
@@ -109,6 +111,15 @@ class Objects:
             body=body,
             extra=extra,
         )
+
+    def _whole(self, connection: sqlite3.Connection, record: Record) -> Record:
+        """What it builds on may have been deleted while it was being made; then it holds that itself."""
+        link, earlier = record.link, record.earlier
+        if link is None or link.place is not None or earlier is None or has_turn(connection, record.owner, link.id):
+            return record
+        turn = [*earlier, *(record.turn or ())]
+        extra = {**record.extra, NUM_EARLIER: len(earlier)}
+        return replace(record, turn=turn, link=None, extra=extra)
 
     def put_item(self, connection: sqlite3.Connection, owner: str, parent: str, item: Mapping[str, Any]) -> None:
         """Insert at the end, or replace in its place."""

@@ -1,5 +1,6 @@
 """The values the store takes and gives: wire objects with their owner. Knows no database."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +8,7 @@ Kind = Literal["response", "conversation", "chat.completion"]
 Order = Literal["asc", "desc"]
 Items = list[dict[str, Any]]
 
+NUM_EARLIER = "num_earlier"  # in `extra`: how many items of the turn are of what the response builds on
 _DAY_SECONDS = 24 * 3600
 
 
@@ -30,6 +32,7 @@ class Record:
     status: str = "completed"  # of a response: queued, in_progress, completed, failed, cancelled, incomplete
     turn: Items | None = None  # of a response: what it adds to the conversation, its input and what it said
     link: Link | None = None
+    earlier: Sequence[dict[str, Any]] | None = None  # what the link leads to: stored too where that is gone by now
 
 
 class Page(NamedTuple):

@@ -3,12 +3,14 @@
 import asyncio
 import gzip
 import ssl
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from proxy_inference_engine.images import AllowedHosts, FetchLimits, ImageRefused
+from proxy_inference_engine.images import AllowedHosts, FetchLimits, ImageRefused, exchange
 from proxy_inference_engine.images.address import is_public
 from proxy_inference_engine.images.fetcher import Endpoint, Fetcher, SystemConnector, SystemResolver
 from proxy_inference_engine.images.target import parse_target
@@ -394,3 +396,41 @@ def test_allowed_hosts() -> None:
     yes = ["http://images.LAN/", "https://images.lan:9/", "http://10.0.0.7:8080/", "http://[fd00::0:7]/"]
     no = ["http://x.images.lan/", "http://10.0.0.7/", "http://[fd00::7]:81/", "http://10.0.0.8:8080/"]
     assert [allowed.has(parse_target(url)) for url in yes + no] == [True] * 4 + [False] * 4
+
+
+async def test_an_answer_is_let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is refused, whose error somebody holds, and without waiting for the collector."""
+    bodies: list[bytearray] = []
+
+    class Watched(exchange._Answer):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            bodies.append(self.body)
+
+    monkeypatch.setattr(exchange, "_Answer", Watched)
+    large = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(150_000)
+    async with Web({"/good": reply(PICTURE), "/large": large}, {"good.example": [PUBLIC]}) as web:
+        assert await web.fetcher(SHORT).fetch("http://good.example/good") == PICTURE
+        refused = await refusal(web, "http://good.example/large", SHORT)
+    assert refused.__traceback__ is not None and [len(body) for body in bodies] == [0, 0]
+
+
+ENDING = """
+import asyncio, socket, sys, time
+from proxy_inference_engine.images.fetcher import Fetcher, FetchLimits, ImageRefused
+asked = []
+socket.getaddrinfo = lambda *words, **more: (asked.append(words), time.sleep(600))
+async def main():
+    fetcher = Fetcher(FetchLimits(total_seconds=0.2))
+    fetches = [fetcher.fetch(f"http://{number}.example/") for number in range(9)]
+    outcomes = await asyncio.gather(*fetches, return_exceptions=True)
+    assert all(isinstance(each, ImageRefused) for each in outcomes), outcomes
+    print(len(asked))
+asyncio.run(main())
+"""
+
+
+def test_a_name_server_that_does_not_answer_does_not_hold_up_the_end() -> None:
+    """And few threads wait for it."""
+    ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "4"), ended.stderr

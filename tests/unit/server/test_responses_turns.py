@@ -161,6 +161,15 @@ def test_the_last_turn_is_kept_when_it_is_short(items: list[dict[str, Any]], num
     assert len(parts.kept) == num_kept and len(parts.older) + len(parts.kept) == len(items)
 
 
+@pytest.mark.parametrize(("num_bytes", "num_kept"), [(100_000, 2), (1 << 20, 0)])
+def test_a_last_turn_with_large_images_is_summarised(num_bytes: int, num_kept: int) -> None:
+    """Sealed it would be more than the next request may bring, or the store takes."""
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * num_bytes}
+    last = {"role": "user", "content": [{"type": "input_text", "text": "Look"}, image]}
+    parts = divided(_items.validate_python([user("a" * 100), said("b"), last, said("c")]))
+    assert len(parts.kept) == num_kept
+
+
 def test_a_compacted_conversation_goes_on() -> None:
     kept = input_items(_items.validate_python([user("last"), call("1")]), "resp_" + "0" * 32)
     sealed = SEALER.seal("compaction", {"summary": "much", "items": kept})

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy_inference_engine.errors import ContextLengthExceeded, QuotaExceeded
-from proxy_inference_engine.store import Link, Past, Record, Store, StoreLimits, chains
+from proxy_inference_engine.store import NUM_EARLIER, Link, Past, Record, Store, StoreLimits, chains
 from proxy_inference_engine.store.database import connect
 from proxy_inference_engine.store.objects import PURGED_ROWS, Key, Objects
 from tests.clock import Clock
@@ -53,6 +54,24 @@ async def test_owners_chains_do_not_meet(store: Store) -> None:
     await store.save(response("a", owner="ben"))
     await store.save(response("b", "a"))
     assert await past(store, "b") is None, "what it builds on is another's"
+
+
+async def test_what_is_deleted_while_another_is_made_of_it_is_held_by_that(store: Store) -> None:
+    for id_, previous in (("a", None), ("b", "a")):
+        await store.save(response(id_, previous))
+    making = replace(response("c", "b"), earlier=await past(store, "b"))
+    await store.delete("response", "anna", "b")
+    await store.delete("response", "anna", "a")
+    await store.save(making)
+    assert await past(store, "b") is None and await past(store, "c") == said(*"abc")
+    await store.save(response("d", "c"))
+    assert await past(store, "d") == said(*"abcd")
+    assert await store.load("response", "anna", "c") == Record(
+        "response", "c", "anna", 100, {"id": "c"}, {NUM_EARLIER: 4}, turn=said(*"abc")
+    )
+    other = replace(response("e", "d"), earlier=await past(store, "d"))
+    await store.save(other)
+    assert await store.load("response", "anna", "e") == response("e", "d"), "what is there is not stored again"
 
 
 @pytest.mark.parametrize("deleted", ["a", "b", "ab", "ba"])

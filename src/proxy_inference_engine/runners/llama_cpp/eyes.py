@@ -7,15 +7,15 @@ from proxy_inference_engine.errors import InvalidRequest, StartupError
 from proxy_inference_engine.runners.base import ImageTokens
 from proxy_inference_engine.runners.llama_cpp.multimodal import Piece, Projector
 
-_MAX_RATIO = 200  # of an image's sides: the library's arithmetic has limits that it does not check
+_MAX_RATIO = 50  # of an image's sides: beyond, some become images without a pixel
 _MAX_SIDE = 1 << 16
 _KEPT_SIZES = 1024
-_PROBE = (64, 48)
+_PROBES = ((64, 48), (_MAX_RATIO, 1), (1, _MAX_RATIO))
 
 
 class Family(NamedTuple):
     marker: str  # what templates write
-    around: str = ""  # text on both sides of it
+    around: str = ""  # text on both sides of it, where the model was trained with one
     is_framed: bool = False  # templates write the tokens before and after it too
 
 
@@ -62,10 +62,12 @@ class LlamaEyes:
         self._marker_id = marker_id
         self._is_framed = family.is_framed
         self._projector = projector
-        self._max_mutual = max_mutual  # tokens that can see each other
+        self._max_mutual = max_mutual  # tokens that can be computed at once, where they see each other
         self._spans = lru_cache(_KEPT_SIZES)(self._span)
         try:
-            self._spans(*_PROBE)
+            for size in _PROBES:
+                self._spans(*size)
+                projector.rehearse(*size)
         except InvalidRequest as error:
             raise StartupError(f"{projector.path.name!r}: {error.message}") from None
 
@@ -89,9 +91,11 @@ class LlamaEyes:
         texts = (span.before, span.after, *(piece.ids for piece in span.pieces))
         if any(token_id < 0 for ids in texts for token_id in ids):
             raise InvalidRequest("The vocabulary lacks tokens that belong around an image.")
-        num_tokens = max((piece.num_tokens for piece in span.pieces), default=0)
-        if num_tokens == 0 or (num_tokens > self._max_mutual and not self._projector.is_causal):
-            raise InvalidRequest(f"An image of {width}x{height} pixels has {num_tokens} tokens, which cannot be seen.")
+        limit = self._projector.context_tokens if self._projector.is_causal else self._max_mutual
+        if not 0 < span.num_tokens <= limit:
+            raise InvalidRequest(
+                f"An image of {width}x{height} pixels has {span.num_tokens} tokens, the limit is {limit}."
+            )
         return span
 
 

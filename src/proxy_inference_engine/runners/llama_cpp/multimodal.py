@@ -22,6 +22,7 @@ from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.types import Image
 
 _KEYS = ("clip.projector_type", "clip.vision.projector_type")  # the second where a file hears too
+_MAX_QWEN_TOKENS = 2048  # of an image: the library takes memory by its square (0.4 GiB here), and it sets 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +62,8 @@ class Projector:
         params.use_gpu = has_gpu
         params.print_timings = False
         params.n_threads = threads
+        if self.kind.endswith("vl_merger"):
+            params.image_max_tokens = _MAX_QWEN_TOKENS
         # Builds the graph now: what is wrong with the weights' shapes shows at the start, not at an image.
         params.warmup = True
         self._context = mtmd_cpp.mtmd_init_from_file(str(path).encode(), model.handle, params)
@@ -74,6 +77,10 @@ class Projector:
         self.has_vision = bool(mtmd_cpp.mtmd_support_vision(self._context))
         self.has_axes = bool(mtmd_cpp.mtmd_decode_use_mrope(self._context))  # positions in two dimensions
         self.is_causal = not mtmd_cpp.mtmd_decode_use_non_causal(self._context, None)
+
+    @property
+    def context_tokens(self) -> int:
+        return self._model.context_tokens
 
     @property
     def num_bytes(self) -> int:
@@ -90,6 +97,11 @@ class Projector:
         """What an image of this size becomes, without the vectors. Raises InvalidRequest."""
         with self._chunks(width, height, None) as chunks:
             return tuple(self._piece(chunk) for chunk in chunks)
+
+    def rehearse(self, width: int, height: int) -> None:
+        """Prepare black pixels of this size: counting does not show every way to fail. Raises InvalidRequest."""
+        with self._chunks(width, height, (ctypes.c_uint8 * (3 * width * height))()):
+            pass
 
     def encode(self, image: Image) -> tuple[Piece, ...]:
         """The same with the vectors."""

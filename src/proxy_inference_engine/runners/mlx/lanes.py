@@ -30,6 +30,9 @@ class _SnapshotMemory(Snapshots):
     def started(self) -> list[mx.array]:
         return []
 
+    def recover(self) -> None:
+        """A pass puts back what it changed, or marks it lost."""
+
 
 def make_memory(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -> Memory:
     caches = make_prompt_cache(model)

@@ -9,6 +9,10 @@ from proxy_inference_engine.runners.base import Segment
 from proxy_inference_engine.runners.mlx.rows import Batch, SlotRow
 
 
+class LostSlot(Exception):
+    """The device failed, and what the slot held went with it: the sequence has to be computed again."""
+
+
 class Memory(Protocol):
     """Slots are counted from the lane's first. Work is only ordered here, except where a method says so."""
 
@@ -25,6 +29,10 @@ class Memory(Protocol):
 
     def started(self) -> list[mx.array]:
         """What has to be computed besides the logits."""
+        ...
+
+    def recover(self) -> None:
+        """After a pass that failed: keep what can still be computed, so that the next pass does not fail over it."""
         ...
 
     def truncate(self, slot: int, num_tokens: int) -> None: ...

@@ -17,6 +17,7 @@ _ATTENTION = "scaled_dot_product_attention"
 _FILL_BLOCKS = 264  # blocks that keep a large card busy; with fewer rows keys are divided into parts
 _MIN_PART = 256  # keys
 _MAX_UPLOADED = 256
+_WIDTHS = (32, 64, 128, 256)  # of a head: a warp reads it in pieces of a size that memory has
 
 
 class _BatchView:
@@ -124,6 +125,10 @@ class Pool:
         orders, self._orders = self._orders, []
         return orders
 
+    def recover(self) -> None:
+        """Nothing was replaced: what is not behind the ends of sequences is as it was."""
+        self._orders = []
+
     def truncate(self, slot: int, num_tokens: int) -> None:
         """What lies behind the end of a sequence is never read."""
 
@@ -171,4 +176,4 @@ def takes(shapes: Sequence[tuple[int, ...]]) -> bool:
     """Whether K and V of these shapes, (1, heads, tokens, width) of every layer, fit a pool."""
     first = shapes[0]
     is_uniform = all((shape[1], shape[3]) == (first[1], first[3]) for shape in shapes)
-    return is_uniform and first[3] % 32 == 0 and first[3] <= 256
+    return is_uniform and first[3] in _WIDTHS

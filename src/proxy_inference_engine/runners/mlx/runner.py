@@ -68,6 +68,15 @@ class MlxRunner:
         return None if self._vision is None else self._vision.eyes
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:
+        try:
+            return self._forward(rows)
+        except BaseException:
+            self._before = []
+            for memory in self._memories:
+                memory.recover()
+            raise
+
+    def _forward(self, rows: Sequence[Row]) -> list[Logits]:
         logits: list[LazyLogits] = []
         for lane, its_rows in groupby(rows, key=lambda row: self._lane_of[row.slot]):
             logits += self._forward_lane(lane, list(its_rows))

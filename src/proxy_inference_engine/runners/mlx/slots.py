@@ -3,6 +3,7 @@
 Written without changing any array in place, which every backend of MLX does; `pool.py` does better on CUDA.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,8 +13,11 @@ from mlx import nn
 from mlx_lm.models.base import create_causal_mask
 
 from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.memory import LostSlot
 from proxy_inference_engine.runners.mlx.rows import Batch, SlotRow
 from proxy_inference_engine.runners.mlx.segment import KvSegment
+
+_log = logging.getLogger(__name__)
 
 _STEP = 256  # tokens by which arrays grow
 
@@ -120,8 +124,10 @@ class Slots:
         self._head = head
         self._layers = [LayerSlots() for _ in range(num_layers)]
         self._used: set[int] = set()
+        self._lost: set[int] = set()  # of those in use: what they held is gone
 
     def forward_batch(self, batch: Batch) -> mx.array:
+        self._use(batch.slots.tolist())
         places = _Places(
             slots=mx.array(batch.slots),
             turns=mx.array(batch.turns),
@@ -129,7 +135,6 @@ class Slots:
             columns=mx.array(batch.starts[:, None] + np.arange(batch.width, dtype=np.int32)[None]),
         )
         views = [_BatchView(layer, batch, places) for layer in self._layers]
-        self._used.update(batch.slots.tolist())
         logits = self._head.logits(batch.ids, views, pick_last(batch))
         return logits.reshape(batch.num_rows, -1)
 
@@ -137,31 +142,63 @@ class Slots:
         return [self._forward(row) for row in rows]
 
     def _forward(self, row: SlotRow) -> mx.array:
+        self._use([row.slot])
         views = [RowView(layer, row) for layer in self._layers]
-        self._used.add(row.slot)
         if row.compute is not None:
             return row.compute(views)
         return compute_row(self._head, row, views)
+
+    def _use(self, slots: list[int]) -> None:
+        for slot in slots:
+            self._check(slot)
+        self._used.update(slots)
+
+    def _check(self, slot: int) -> None:
+        if slot in self._lost:
+            raise LostSlot(f"slot {slot} was lost when the device failed")
 
     def started(self) -> list[mx.array]:
         """All that has to be computed besides the logits."""
         return [array for layer in self._layers for array in (layer.keys, layer.values) if array is not None]
 
+    def recover(self) -> None:
+        """All slots share their arrays: where one cannot be computed, each loses what it holds."""
+        try:
+            mx.eval(self.started())
+        except Exception:
+            _log.exception("slots %s are lost", sorted(self._used))
+            self._layers = [LayerSlots() for _ in self._layers]
+            self._lost |= self._used
+
     def truncate(self, slot: int, num_tokens: int) -> None:
-        """What lies behind the end of a sequence is never read."""
+        """What lies behind the end of a sequence is never read. Raises LostSlot where all of it is gone."""
+        if num_tokens:
+            self._check(slot)
+        self._lost.discard(slot)
 
     def release(self, slot: int) -> None:
         self._used.discard(slot)
+        self._lost.discard(slot)
         if not self._used:  # give all of it back
             self._layers = [LayerSlots() for _ in self._layers]
 
     def export(self, slot: int, start: int, end: int) -> KvSegment:
+        self._check(slot)
         arrays = [mx.contiguous(array[slot, :, start:end]) for array in self.started()]
         mx.async_eval(arrays)
         return KvSegment(arrays, end - start)
 
     def restore(self, slot: int, segments: Sequence[KvSegment], num_tokens: int) -> None:
         self._used.add(slot)
+        self._lost.discard(slot)
+        try:
+            self._join(slot, segments, num_tokens)
+            mx.async_eval(self.started())
+        except BaseException:
+            self.recover()
+            raise
+
+    def _join(self, slot: int, segments: Sequence[KvSegment], num_tokens: int) -> None:
         at = 0
         for segment in segments:
             count = min(segment.num_tokens, num_tokens - at)
@@ -172,7 +209,6 @@ class Slots:
                 layer.keys[slot : slot + 1, :, at : at + count] = keys
                 layer.values[slot : slot + 1, :, at : at + count] = values
             at += count
-        mx.async_eval(self.started())
 
 
 def pick_last(batch: Batch):  # type: ignore[no-untyped-def]

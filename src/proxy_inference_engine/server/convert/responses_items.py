@@ -38,7 +38,7 @@ def input_items(items: Iterable[AnyItem], response_id: str) -> list[dict[str, An
         if isinstance(item, HostedItem | ReferenceItem):
             continue
         wire = _wire(item)
-        if wire.get("id") in (None, *seen):
+        if wire.get("id") is None or wire["id"] in seen:
             place = f"{response_id.removeprefix('resp_')}{_FIRST + len(kept):04x}"
             wire["id"] = f"{_PREFIXES[wire['type']]}_{place}"
         seen.add(wire["id"])

@@ -12,7 +12,7 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.output.answer import Answer
 from proxy_inference_engine.server.body import read_json
-from proxy_inference_engine.server.convert.responses_items import input_items, num_chars
+from proxy_inference_engine.server.convert.responses_items import input_items, least_bytes, num_chars
 from proxy_inference_engine.server.convert.responses_object import usage_of
 from proxy_inference_engine.server.convert.usage import Tally
 from proxy_inference_engine.server.generation import Generation, Step
@@ -40,6 +40,7 @@ _PROMPT = (
 )
 _SHARE_SUMMARY = 4  # of the context, at most
 _SHARE_KEPT = 4  # of the text: a last turn that is longer is summarised too
+_MAX_KEPT_BYTES = 1 << 20  # a sealed item is larger than what is in it, and has to be stored as a whole
 _MAX_SUMMARY_TOKENS = 2048
 
 
@@ -49,9 +50,10 @@ async def compact(http: HttpRequest) -> Response:
     services.check_model(body.model)
     services.drain.check()
     history = await gather(body, services.store, record.tenant)
-    if not history.items:
+    items = await off_loop(lambda: history.items, history.num_chars)
+    if not items:
         raise InvalidRequest("There is nothing to compact.", param="input")
-    parts = divided(history.items)
+    parts = divided(items)
     context = services.engine.context_tokens
     asked = _summarising(body, min(context // _SHARE_SUMMARY, _MAX_SUMMARY_TOKENS))
     asker = Asker(asked, services, new_id("resp_"), record.tenant)
@@ -76,7 +78,7 @@ class _Parts(NamedTuple):
 
 
 def divided(items: Sequence[AnyItem]) -> _Parts:
-    """The last turn is kept as it is, unless it is most of the text, or the only one."""
+    """The last turn is kept as it is, unless it is most of the text, too large to be sealed, or the only one."""
     start = len(items)
     waiting: set[str] = set()  # results whose call comes earlier
     for index in range(len(items) - 1, 0, -1):
@@ -88,7 +90,8 @@ def divided(items: Sequence[AnyItem]) -> _Parts:
             case MessageItem(role="user") if not waiting:
                 start = index
                 break
-    if sum(map(num_chars, items[start:])) * _SHARE_KEPT > sum(map(num_chars, items)):
+    is_most = sum(map(num_chars, items[start:])) * _SHARE_KEPT > sum(map(num_chars, items))
+    if is_most or sum(map(least_bytes, items[start:])) > _MAX_KEPT_BYTES:
         start = len(items)
     return _Parts(items[:start], items[start:])
 

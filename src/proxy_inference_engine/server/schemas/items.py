@@ -119,7 +119,8 @@ class MessageItem(Stored):
     @field_validator("content")
     @classmethod
     def _is_shown_by_the_user(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.data.get("role", "user") != "user" and any(isinstance(part, InputImage) for part in value):
+        parts = value if isinstance(value, list) else ()  # a text is long
+        if info.data.get("role", "user") != "user" and any(isinstance(part, InputImage) for part in parts):
             raise ValueError("only a message of the user may have images")
         return value
 

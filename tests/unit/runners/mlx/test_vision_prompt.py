@@ -19,6 +19,7 @@ from proxy_inference_engine.runners.mlx.tokenizer import load_vocabulary
 from proxy_inference_engine.runners.mlx.vision_gemma3 import Gemma3Eyes
 from proxy_inference_engine.runners.mlx.vision_grid import Cutter, QwenEyes
 from proxy_inference_engine.runners.mlx.vision_pixels import read_settings
+from proxy_inference_engine.types import Image
 from tests.tiny.vision import GEMMA_TURNS, QWEN_TURNS, picture, write_gemma3, write_qwen3_vl
 
 CAT, DOG = picture(1, 40, 24), picture(2, 61, 47)
@@ -52,7 +53,8 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 )
 def test_ids_are_the_processors(both: tuple[PromptRenderer, Any], text: str) -> None:
     renderer, processor = both
-    parts, pictures = [], []
+    parts: list[Content] = []
+    pictures: list[Image] = []
     for run in text.replace(PICTURE, f"\0{PICTURE}\0").split("\0"):
         if run == PICTURE:
             pictures.append(DOG if pictures else CAT)
