@@ -139,9 +139,12 @@ def test_claude_code_searches_the_web_in_a_request_of_its_own(http: httpx.Client
 
 
 def test_claude_code_can_leave_an_image_out(http: httpx.Client) -> None:
-    """It removes what the tool gave and asks again only when it reads these words; else every later request fails."""
-    pixel = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "image", "source": pixel}]}
+    """It removes the image and asks again only when it reads these words; else every later request fails.
+
+    One that a tool gave costs nothing: the model is told of it.
+    """
+    pixel = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [pixel]}
     messages = [
         {"role": "user", "content": "What does the file show?"},
         {
@@ -150,6 +153,10 @@ def test_claude_code_can_leave_an_image_out(http: httpx.Client) -> None:
         },
         {"role": "user", "content": [result]},
     ]
+    response = http.post("/v1/messages?beta=true", json={**CLAUDE, "model": "default", "messages": messages})
+    assert events(response)[-1]["type"] == "message_stop"
+    assert "messages[2].content[0].content[0]:image" in response.headers["x-pie-ignored"]
+    messages[0] = {"role": "user", "content": [pixel]}
     response = http.post("/v1/messages?beta=true", json={**CLAUDE, "model": "default", "messages": messages})
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith("Could not process image: ")

@@ -1,12 +1,15 @@
 """How many images a request may have, with its earlier turns, and how large one may be that is stored."""
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
 
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.store import Store, StoreLimits
 from tests.api.running import MODEL, Running, running
 from tests.api.test_images import APIS, chat_body, eyes, messages_body, responses_body
 from tests.pictures import data_url, plain, red
@@ -81,6 +84,29 @@ def test_what_cannot_be_stored_is_refused_before_it_is_answered(few: Running, ht
     assert http.post("/v1/chat/completions", json=chat).status_code == 200
     assert http.post("/v1/responses", json={**responses, "store": False}).status_code == 200
     assert http.post("/v1/messages", json=messages_body("a", LARGE)).status_code == 200
+
+
+def test_answers_that_are_remembered_hold_no_images() -> None:
+    """Those that could not be stored are told from memory. Eight such images may be held by all requests together."""
+    config = Config(drain_seconds=0.2, max_image_pixels=32 * 32)
+    with (
+        closing(Store.open(None, limits=StoreLimits(max_bytes=3000))) as store,
+        running(eyes(), config, store=store) as live,
+        live.http() as http,
+    ):
+        body = {**responses_body("a", red()), "max_output_tokens": 400, "ignore_eos": True}
+        ids = []
+        for _ in range(12):
+            begun = http.post("/v1/responses", json={**body, "background": True})
+            assert begun.status_code == 200, begun.text
+            ids.append(begun.json()["id"])
+            live.wait_idle()
+        for id_ in ids:
+            deadline = time.monotonic() + 10
+            while (shown := http.get(f"/v1/responses/{id_}").json())["status"] in ("queued", "in_progress"):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert shown["error"]["message"].startswith("An object of more than 2 KiB")
 
 
 def test_a_picture_that_the_model_cannot_see_is_told_to_agents_in_their_words(http: httpx.Client) -> None:

@@ -47,7 +47,7 @@ def test_the_curl_example_runs(seeing: Running) -> None:
 
 def test_the_limits_are_the_defaults() -> None:
     fields = Config.model_fields
-    assert f"| {fields['max_images'].default} | `max_images`" in PAGE
+    assert f"| {fields['max_images'].default}; with those of earlier turns eight times that | `max_images`" in PAGE
     assert f"| {fields['max_image_bytes'].default // 1024**2} MiB; all" in PAGE
     assert f"| {fields['max_image_pixels'].default // 10**6} million; all" in PAGE
     assert f"| {fields['image_timeout_seconds'].default:.0f} s | `image_timeout_seconds`" in PAGE

@@ -58,6 +58,6 @@ def greedy(loaded: MlxModel, ids: Sequence[int], num_tokens: int) -> list[int]:
     for _ in range(num_tokens):
         logits = loaded.model(mx.array([new]), cache=caches)[0, -1]
         logits[ends] = -mx.inf
-        new = [int(mx.argmax(logits).item())]
+        new = [int(np.array(logits).argmax())]
         said += new
     return said

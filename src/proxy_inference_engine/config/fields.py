@@ -129,7 +129,10 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         default=10.0, gt=0, le=600, description="An image that takes longer to fetch is refused."
     )
     max_images: Annotated[int, Number, Place("server", is_flag=False)] = Field(
-        default=16, ge=1, le=1024, description="Images of one request."
+        default=16,
+        ge=1,
+        le=1024,
+        description="Images since the model's last answer; with those of earlier turns eight times as many.",
     )
     max_image_bytes: Annotated[Size, Place("server", is_flag=False)] = Field(
         default=10 * 1024 * 1024, ge=1, le=1 << 30, description="Size of one image's file."

@@ -155,7 +155,11 @@ class SystemResolver:
             with suppress(RuntimeError):  # the loop is no more
                 loop.call_soon_threadsafe(finish, outcome)
 
-        Thread(target=work, name="resolve", daemon=True).start()
+        try:
+            Thread(target=work, name="resolve", daemon=True).start()
+        except RuntimeError:  # the machine has no thread left
+            self._turns.release()
+            raise
         outcome = await found
         if isinstance(outcome, Exception):
             raise outcome

@@ -100,7 +100,7 @@ class Run:
         self.is_background = is_background
         self.is_saved = keep is not None
         self._events = events
-        self._generation = generation
+        self._generation: Steps | None = generation
         self._keep = keep
         self.error: PieError | None = None
         self._response: Wire | None = None
@@ -143,9 +143,13 @@ class Run:
             await self._conclude(making)
         finally:
             making.cancel()
-            self._generation.cancel()
+            if self._generation is not None:
+                self._generation.cancel()
+            # A run may be remembered for long; what its request held, images above all, is let go.
+            self._generation = None
 
     async def _make(self) -> list[Wire]:
+        assert self._generation is not None
         async with aclosing(self._generation.steps()) as steps:
             async for step in steps:
                 events = self._events.feed(step)

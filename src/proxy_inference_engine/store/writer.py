@@ -70,6 +70,7 @@ class Writer:
         while not has_ended:
             jobs, has_ended = self._gather()
             self._commit(jobs)
+            jobs.clear()  # what was written need not be held until the next write
             if not has_ended and time.monotonic() >= self._tidy_at:
                 self._tidy_up()
         if self._connection is not None:

@@ -34,7 +34,8 @@ def embedder(loaded: MlxModel) -> MlxEmbedder:
 
 def mean_of(loaded: MlxModel, ids: TokenIds) -> NDArray[np.float32]:
     hidden = Head(loaded.model).hidden(mx.array(ids)[None], make_prompt_cache(loaded.model))
-    return np.array(hidden)[0].mean(axis=0)
+    mean: NDArray[np.float32] = np.array(hidden)[0].mean(axis=0)
+    return mean
 
 
 def embed(embedder: MlxEmbedder, texts: list[TokenIds], max_tokens: int) -> tuple[NDArray[np.float32], int]:
@@ -88,7 +89,7 @@ async def test_beside_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
     worker = Worker(StepEngine(runner, max_cache_bytes=0))
     worker.start()
     try:
-        vectors = await worker.embed([text(30)], tenant="t")
+        vectors = await worker.embed([text(30).tolist()], tenant="t")
     finally:
         worker.stop()
     assert np.abs(vectors[0] - expected[0]).max() < CLOSE

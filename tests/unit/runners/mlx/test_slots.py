@@ -37,7 +37,8 @@ def feed(slots: Slots, slot: int, start: int, stop: int, source: int | None = No
     ids = IDS[slot if source is None else source, start:stop]
     [logits] = slots.forward([SlotRow(slot, start, mx.array(ids), 1)])
     mx.eval(slots.started())
-    return np.array(logits)[0]
+    last: NDArray[np.float32] = np.array(logits)[0]
+    return last
 
 
 def feed_batch(slots: Slots, starts: dict[int, int], counts: list[int], width: int) -> NDArray[np.float32]:

@@ -1,0 +1,97 @@
+"""From a configuration to a runner on MLX, and what cannot be started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models import load_mlx
+from proxy_inference_engine.models.load import load_engine, load_tokenizer
+from proxy_inference_engine.models.resolve import resolve
+from tests.tiny.runners import folder_of
+from tests.tiny.seeing import SEEING
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of("llama", tmp_path_factory.getbasetemp())
+
+
+def quiet(_: str) -> None:
+    """Nobody waits for this."""
+
+
+@pytest.mark.parametrize("engine", ["auto", "mlx"])
+def test_a_folder_runs_on_mlx(folder: Path, engine: str) -> None:
+    worker = load_engine(Config(model=str(folder), engine=engine, context=300, slots=2), quiet)  # type: ignore[arg-type]
+    try:
+        assert worker.is_ready
+        assert (worker.info.name, worker.info.architecture) == ("llama", "llama")
+        assert worker.context_tokens == 512 and worker.eyes is None
+    finally:
+        worker.stop()
+
+
+def test_the_tokenizer_alone(folder: Path) -> None:
+    tokenizer, template = load_tokenizer(Config(model=str(folder)))
+    assert tokenizer.encode("The river") and template is not None and "<|im_start|>" in template
+
+
+def test_limits(folder: Path) -> None:
+    """What the configuration says; the context is never more than the model's."""
+    for context, expected in ((100, 256), (1000, 1024), (100_000, 4096), (None, 4096)):  # in steps of 256
+        config = Config(model=str(folder), context=context, cache_memory=12345)
+        runner = load_mlx.load_runner(config, resolve(config.model), quiet)
+        assert max(lane.slot_tokens for lane in runner.lanes) == expected
+        assert runner.cache_bytes == 12345 and runner.eyes is None
+        runner.close()
+
+
+def test_engines_that_cannot_run_a_model(folder: Path) -> None:
+    with pytest.raises(StartupError, match=r"engine llama\.cpp cannot run 'llama'.*use --engine mlx"):
+        load_engine(Config(model=str(folder), engine="llama.cpp"), quiet)
+    with pytest.raises(StartupError, match=r"engine mlx cannot run .*use --engine llama\.cpp"):
+        load_engine(Config(engine="mlx"), quiet)  # the bundled model is a GGUF
+    with pytest.raises(StartupError, match="--exact is not possible with MLX"):
+        load_engine(Config(model=str(folder), exact=True), quiet)
+
+
+@pytest.mark.parametrize("family", SEEING)
+def test_models_that_see_have_eyes(family: str, tmp_path: Path) -> None:
+    config = Config(model=str(SEEING[family](tmp_path / family)), context=256)
+    runner = load_mlx.load_runner(config, resolve(config.model), quiet)
+    assert runner.eyes is not None and runner.eyes.tokens(32, 32).num_tokens == 16
+    runner.close()
+
+
+def test_eyes_need_mlx_vlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SEEING["gemma3"](tmp_path / "gemma3")
+    monkeypatch.setitem(sys.modules, "mlx_vlm", None)
+    with pytest.raises(StartupError, match=r"'gemma3' sees images, which needs mlx-vlm: pip install"):
+        load_engine(Config(model=str(folder)), quiet)
+
+
+def test_folders_need_mlx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlx_lm", None)
+    with pytest.raises(StartupError, match=r"'llama' needs MLX, which is not installed: pip install"):
+        load_engine(Config(model=str(folder)), quiet)
+
+
+PROGRAM = """
+import sys
+sys.modules["mlx_vlm"] = None
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.models.load import load_engine
+worker = load_engine(Config(model=sys.argv[1], context=64), print)
+assert worker.is_ready
+worker.stop()
+assert not any(name.startswith("mlx_vlm.") for name in sys.modules)
+"""
+
+
+def test_text_needs_no_mlx_vlm(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
