@@ -41,9 +41,7 @@ def cases(count: int) -> list[Case]:
         name, city, job = rng.choice(_NAMES), rng.choice(_CITIES), rng.choice(_JOBS)
         colour, thing, age = rng.choice(_COLOURS), rng.choice(_THINGS), rng.randint(18, 80)
         text = f"{name} is {age} years old, lives in {city}, works as a {job} and has a {colour} {thing}."
-        found.append(
-            Case(text, {"name": name, "age": age, "city": city, "job": job, "colour": colour, "thing": thing})
-        )
+        found.append(Case(text, {"name": name, "age": age, "city": city, "job": job, "colour": colour, "thing": thing}))
     return found
 
 
