@@ -217,6 +217,7 @@ class StepEngine:
         if sequence.wants_prompt_logprobs:
             self._add_prompt_logprobs(sequence, first, np.asarray(logits))
         if sequence.num_pending:
+            self.scheduler.snapshot(sequence)
             return
         if not sequence.is_prefilled:
             self._finish_prompt(sequence)

@@ -26,7 +26,7 @@ class Pace:
         if self._token_s == 0.0:
             return min(self.first_chunk, max_tokens)
         target = self.target_s - num_decoding * self._row_s if num_decoding else self.alone_target_s
-        return min(max_tokens, max(_MIN_CHUNK, int(target / self._token_s)))
+        return min(max_tokens, max(_MIN_CHUNK, int(min(max_tokens, target / self._token_s))))
 
     def observe(self, num_decoding: int, num_prompt_tokens: int, seconds: float) -> None:
         if num_prompt_tokens == 0:

@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 _HEADROOM = 128  # tokens a sequence should be able to write before it outgrows its slot
 _MIN_SHARED = 16  # a shared prefix shorter than this is not worth waiting for
+_MIN_SNAPSHOT = 64
 _ECHO_CHUNK = 48
 _OLDEST_SHARE = 4  # the oldest prompt gets at least 1/4 of a step, so that short ones never starve it
 
@@ -161,6 +162,16 @@ class Scheduler:
             )
         except Exception:
             _log.exception("a prefix could not be cached")
+
+    def snapshot(self, sequence: Sequence) -> None:
+        """Where only whole states can be restored, keep what a prompt has come to: another one may begin the same.
+
+        Each time it is twice as long, so that all of them together are no more than twice the prompt.
+        """
+        is_due = sequence.num_computed >= max(_MIN_SNAPSHOT, 2 * sequence.num_snapshot)
+        if is_due and not self._runner.can_splice:
+            sequence.num_snapshot = sequence.num_computed
+            self.publish(sequence, sequence.num_computed)
 
     # Room
 

@@ -33,6 +33,7 @@ class Sequence:
     started_at: float | None = None
     prefilled_at: float | None = None
     is_over: bool = False
+    num_snapshot: int = 0  # tokens of the last snapshot of its prompt
     unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     num_tokens: int = 0

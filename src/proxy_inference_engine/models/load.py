@@ -15,7 +15,7 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.engines import choose_engine
 from proxy_inference_engine.models.mmproj import find_mmproj
 from proxy_inference_engine.models.resolve import ModelFile, resolve
-from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.runners.base import Runner, Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
@@ -55,18 +55,20 @@ def load_tokenizer(config: Config) -> tuple[Tokenizer, str | None]:
 
 def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:
     try:
-        worker = _build(config, report)
+        file = resolve(config.model)
+        mlx = _mlx() if choose_engine(config.engine, file) == "mlx" else None
+        runner = mlx.load_runner(config, file, report) if mlx else _load_llama(config, file, report)
+        worker = _make_worker(config, runner, runner.cache_bytes)
     except BaseException as error:
         outcome.set_exception(error)
         return
     worker.run(on_started=lambda: outcome.set_result(worker))
+    if mlx:
+        mlx.leave_thread()
 
 
-def _build(config: Config, report: Callable[[str], None]) -> Worker:
-    file = resolve(config.model)
-    is_mlx = choose_engine(config.engine, file) == "mlx"
-    runner = _mlx().load_runner(config, file, report) if is_mlx else _load_llama(config, file, report)
-    engine = StepEngine(runner, max_cache_bytes=runner.cache_bytes, step_target_s=config.step_target_ms / 1000)
+def _make_worker(config: Config, runner: Runner, cache_bytes: int) -> Worker:
+    engine = StepEngine(runner, max_cache_bytes=cache_bytes, step_target_s=config.step_target_ms / 1000)
     admission = Admission(
         max_waiting=config.max_waiting,
         max_waiting_per_tenant=config.max_waiting_per_key,

@@ -8,7 +8,7 @@ from proxy_inference_engine.config import Config, available_memory
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.resolve import ModelFile
 from proxy_inference_engine.runners.base import Tokenizer
-from proxy_inference_engine.runners.mlx.memory import free_bytes, is_gpu
+from proxy_inference_engine.runners.mlx.memory import free_bytes, is_gpu, leave_thread
 from proxy_inference_engine.runners.mlx.model import MlxModel, load_model, read_chat_template
 from proxy_inference_engine.runners.mlx.runner import MlxRunner, Settings
 from proxy_inference_engine.runners.mlx.tokenizer import load_vocabulary
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _KV_SHARE, _CACHE_SHARE = 0.4, 0.2
 _HOST_CACHE_SHARE = 0.05
 _GPU_SLOTS = 64
+
+
+__all__ = ["leave_thread", "load_runner", "load_tokenizer"]
 
 
 def load_tokenizer(file: ModelFile) -> tuple[Tokenizer, str | None]:

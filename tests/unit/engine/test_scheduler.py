@@ -369,3 +369,15 @@ def test_a_release_frees_once_however_often_it_is_called() -> None:
         plan.scheduler.release(plan.sequences[0])
     assert plan.scheduler.slots.num_held == 0
     plan.scheduler.check()
+
+
+def test_prompts_leave_snapshots_where_memory_cannot_be_cut() -> None:
+    """The next prompt that begins the same does not begin anew, though no text is a whole prefix of the other."""
+    driven = Driven(FakeRunner(can_splice=False, end_bias=ENDLESS))
+    shared = [97 + place % 26 for place in range(700)]
+    for index, tail in enumerate(([65] * 20, [66] * 20)):
+        driven.add(make_request([*shared, *tail], id=f"r{index}", max_tokens=3))
+        driven.run()
+    cached = driven.heard["r1", 0].prefilled.num_cached_tokens
+    assert 700 // 4 < cached <= 700
+    assert driven.heard["r0", 0].prefilled.num_cached_tokens == 0

@@ -44,6 +44,12 @@ class Memory(Protocol):
     def restore(self, slot: int, segments: Sequence[Any], num_tokens: int) -> None: ...
 
 
+def leave_thread() -> None:
+    """To be called last in a thread that computed: what MLX keeps for a thread would else be cleared after it, while
+    the interpreter may be shutting down, which aborts the process."""
+    mx.clear_streams()
+
+
 def is_gpu() -> bool:
     return bool(mx.default_device().type == mx.DeviceType.gpu)
 
