@@ -284,7 +284,10 @@ def test_cached_is_cold(case: Case) -> None:
     old, last = second.images
     other = replace(second, id="other", images=(old, replace(last, image=picture(3, 47, 61))))
     found = run(engine, [other])["other"]
-    assert found.num_cached_tokens == (last.start if case.runner.can_splice else 0)
+    if case.runner.can_splice:
+        assert found.num_cached_tokens == last.start
+    else:  # a snapshot of the prompt, from before the image
+        assert found.num_cached_tokens <= last.start
     assert found.token_ids == answers(StepEngine(case.runner, max_cache_bytes=0), other)["other"]
 
 
