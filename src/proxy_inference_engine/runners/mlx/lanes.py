@@ -21,23 +21,10 @@ _TRIAL_IDS = tuple(range(3, 16))
 _MAX_DIFFERENCE = 0.15  # of what logits spread; rounding to sixteen bits makes a third of this in random weights
 
 
-class _SnapshotMemory(Snapshots):
-    """`Snapshots` as a `Memory`: its rows never form batches of ours."""
-
-    def forward_batch(self, batch: Batch) -> mx.array:
-        raise AssertionError("rows of whole snapshots are computed one by one")
-
-    def started(self) -> list[mx.array]:
-        return []
-
-    def recover(self) -> None:
-        """A pass puts back what it changed, or marks it lost."""
-
-
 def make_memory(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -> Memory:
     caches = make_prompt_cache(model)
     if not all(type(cache) is KVCache for cache in caches):
-        return _SnapshotMemory(model, num_slots, slot_tokens)
+        return Snapshots(model, num_slots, slot_tokens)
     if mx.cuda.is_available():
         pool = _make_pool(model, head, num_slots, slot_tokens)
         if pool is not None:
@@ -57,6 +44,7 @@ def _make_pool(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -
     difference = _trial(pool, head, len(caches))
     if difference > _MAX_DIFFERENCE:
         _log.warning("the model's attention differs by %.2f in our kernels, which are not used for it", difference)
+        pool.close()
         return None
     return pool
 

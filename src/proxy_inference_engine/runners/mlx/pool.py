@@ -135,6 +135,11 @@ class Pool:
     def release(self, slot: int) -> None:
         """What a slot holds is never read before it is written again."""
 
+    def close(self) -> None:
+        """Give the memory back now: what is compiled holds on to the pool."""
+        self.array = mx.zeros((0,))
+        mx.clear_cache()
+
     def export(self, slot: int, start: int, end: int) -> KvSegment:
         copy = mx.contiguous(self.array[:, :, slot, :, start:end])
         mx.async_eval(copy)

@@ -12,7 +12,7 @@ import numpy as np
 from mlx import nn
 from mlx_lm.models.base import create_causal_mask
 
-from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.head import Head, Pick
 from proxy_inference_engine.runners.mlx.memory import LostSlot
 from proxy_inference_engine.runners.mlx.rows import Batch, SlotRow
 from proxy_inference_engine.runners.mlx.segment import KvSegment
@@ -211,7 +211,7 @@ class Slots:
             at += count
 
 
-def pick_last(batch: Batch):  # type: ignore[no-untyped-def]
+def pick_last(batch: Batch) -> Pick:
     """Of each row of a batch its last token."""
     if batch.width == 1:
         return lambda hidden: hidden

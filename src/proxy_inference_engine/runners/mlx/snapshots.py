@@ -107,6 +107,9 @@ class Snapshots:
         """A pass has ordered all that it needs: only so it knows whether the device took it."""
         return []
 
+    def recover(self) -> None:
+        """A pass puts back what it changed, or marks it lost."""
+
     def truncate(self, slot: int, num_tokens: int) -> None:
         """Raises CannotGoBack, and leaves the slot as it is."""
         held = self._slots[slot]
