@@ -222,7 +222,9 @@ def test_what_was_sealed_and_begun_outlives_the_server(tmp_path: Path) -> None:
         (item,) = compacted.output
         assert item.type == "compaction"
         items: list[Any] = [item.model_dump(), {"role": "user", "content": "Go on"}]
-        assert client.responses.create(model="default", input=items, max_output_tokens=5).status == "incomplete"
+        endless: Any = {"ignore_eos": True}
+        answer = client.responses.create(model="default", input=items, max_output_tokens=5, extra_body=endless)
+        assert answer.status == "incomplete"
         ended = client.responses.retrieve(begun.id)
         assert ended.status == "failed" and ended.error is not None and "shutting down" in ended.error.message
         assert ended.output and client.responses.retrieve(begun.id, stream=True)
