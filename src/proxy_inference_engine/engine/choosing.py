@@ -36,30 +36,22 @@ class Choosing:
             return forced[0]
         return sequence.samplers.sample(logits, sequence.num_tokens, banned, matcher.mask(), matcher.state)
 
-    def can_defer(self, sequence: Sequence) -> bool:
-        """Whether the device may choose. Guesses and log-probabilities need the logits themselves."""
+    def defer(self, sequence: Sequence, logits: Logits) -> Want | None:
+        """What the device needs to choose; None where it can't. Guesses and log-probabilities need the logits here."""
         if self._chooser is None or sequence.drafter is not None or sequence.request.num_top_logprobs is not None:
-            return False
-        return self._chooser.can_choose(sequence.samplers.sampling(_state(sequence)))
-
-    def want(self, sequence: Sequence, logits: Logits) -> Want:
-        """What the device needs for it."""
-        state = _state(sequence)
-        return Want(
-            logits=logits,
-            sampling=sequence.samplers.sampling(state),
-            number=sequence.samplers.number(sequence.num_tokens, state),
-            banned=self._banned(sequence),
-            allowed=None if sequence.matcher is None else sequence.matcher.mask(),
-        )
+            return None
+        matcher, samplers = sequence.matcher, sequence.samplers
+        state: State = "text" if matcher is None else matcher.state
+        sampling = samplers.sampling(state)
+        if not self._chooser.can_choose(sampling):
+            return None
+        number = samplers.number(sequence.num_tokens, state) if sampling.temperature > 0 else 0.0
+        return Want(logits, sampling, number, self._banned(sequence), None if matcher is None else matcher.mask())
 
     def _banned(self, sequence: Sequence) -> frozenset[int]:
-        request = sequence.request
-        banned = self.ends(request) if sequence.num_generated < request.limits.min_tokens else _NOTHING
-        if request.limits.ignore_eos:
+        limits = sequence.request.limits
+        is_early = limits.min_tokens > 0 and sequence.num_generated < limits.min_tokens
+        banned = self.ends(sequence.request) if is_early else _NOTHING
+        if limits.ignore_eos:
             banned = banned | self._end_ids if banned else self._end_ids
         return banned
-
-
-def _state(sequence: Sequence) -> State:
-    return "text" if sequence.matcher is None else sequence.matcher.state

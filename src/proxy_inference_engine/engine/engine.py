@@ -7,7 +7,6 @@ chooses tokens, a step hands out what was chosen in the one before: the device c
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.engine.choosing import Choosing
 from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.pace import Pace
-from proxy_inference_engine.engine.rows import is_wide, make_row
+from proxy_inference_engine.engine.rows import make_row, plain_work
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
 from proxy_inference_engine.engine.sequence import Group, Sequence
 from proxy_inference_engine.engine.speculation import make_drafter
@@ -178,10 +177,9 @@ class StepEngine:
 
     def _observe(self, grants: list[Grant], seconds: float) -> None:
         """Tell the pace what a pass cost; one with jumps or guesses in it says little of rows or of prompts."""
-        num_decoding = sum(grant.sequence.num_pending == 1 for grant in grants)
-        num_tokens = sum(grant.num_tokens for grant in grants)
-        if not any(is_wide(grant) for grant in grants):
-            self.pace.observe(num_decoding, num_tokens - num_decoding, seconds)
+        work = plain_work(grants)
+        if work is not None:
+            self.pace.observe(work.num_decoding, work.num_prompt_tokens, seconds)
 
     def _take_back(self, grants: list[Grant]) -> bool:
         """Forget what a failed pass may have left in its slots; False where the model's memory can't."""
@@ -195,12 +193,12 @@ class StepEngine:
 
     def _advance_safely(self, grant: Grant, logits: Logits) -> None:
         if not grant.sequence.is_over:  # a sibling failed in this very step, or what the device chose was its end
-            self._guard(grant.sequence.request.id, lambda: self._advance(grant, logits))
+            self._guard(grant.sequence.request.id, self._advance, grant, logits)
 
-    def _guard(self, request_id: str, work: Callable[[], None]) -> None:
+    def _guard(self, request_id: str, work: Callable[..., None], *arguments: object) -> None:
         """The border of one request: whatever goes wrong here ends that request and no other."""
         try:
-            work()
+            work(*arguments)
         except InvalidLogits:
             self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
         except GrammarFailure as error:
@@ -222,8 +220,9 @@ class StepEngine:
         if not sequence.is_prefilled:
             self._finish_prompt(sequence)
         reason = self._end_reason(sequence)
-        if reason is None and self._choosing.can_defer(sequence):
-            self._deferral.want(sequence, self._choosing.want(sequence, logits))
+        want = self._choosing.defer(sequence, logits) if reason is None else None
+        if want is not None:
+            self._deferral.want(sequence, want)
             return
         reason = reason or self._extend(grant, np.asarray(logits))
         if reason is not None:
@@ -237,8 +236,7 @@ class StepEngine:
         granted = {grant.sequence: grant.num_tokens for grant in grants} if landed else {}
         for sequence, token_id in landed:
             if not sequence.is_over:
-                settle = partial(self._settle, sequence, token_id, granted.get(sequence, 0))
-                self._guard(sequence.request.id, settle)
+                self._guard(sequence.request.id, self._settle, sequence, token_id, granted.get(sequence, 0))
 
     def _take_off(self) -> None:
         began = self._clock()

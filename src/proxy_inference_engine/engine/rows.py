@@ -1,5 +1,8 @@
 """From what a sequence is granted to its row of a forward pass."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 
 from proxy_inference_engine.engine.scheduler import Grant
@@ -9,7 +12,7 @@ from proxy_inference_engine.runners.base import Row
 def make_row(grant: Grant) -> Row:
     sequence, num_tokens, draft_ids = grant
     assert sequence.slot is not None
-    ids = sequence.ids[sequence.num_computed : sequence.num_computed + num_tokens]
+    ids = sequence.ids_from(sequence.num_computed, num_tokens)
     num_logits = int(sequence.num_computed + num_tokens == sequence.num_tokens)
     if len(draft_ids):
         ids, num_logits = np.concatenate([ids, draft_ids]), 1 + len(draft_ids)
@@ -18,6 +21,20 @@ def make_row(grant: Grant) -> Row:
     return Row(sequence.slot, sequence.num_computed, ids, num_logits, sequence.request.images, sequence.unread)
 
 
-def is_wide(grant: Grant) -> bool:
-    """Whether a decoding row computes more than its one token."""
-    return len(grant.draft_ids) > 0 or (grant.sequence.is_decoding and grant.sequence.num_pending > 1)
+class Work(NamedTuple):
+    num_decoding: int  # rows
+    num_prompt_tokens: int
+
+
+def plain_work(grants: Iterable[Grant]) -> Work | None:
+    """What a pass computes; None where a decoding row of it computes more than its one token."""
+    num_decoding = num_prompt_tokens = 0
+    for sequence, num_tokens, draft_ids in grants:
+        num_pending = sequence.num_pending
+        if len(draft_ids) or (num_pending > 1 and sequence.is_decoding):
+            return None
+        if num_pending == 1:
+            num_decoding += 1
+        else:
+            num_prompt_tokens += num_tokens
+    return Work(num_decoding, num_prompt_tokens)

@@ -56,6 +56,10 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         self.waiting.add(sequence)
 
+    def rest(self) -> None:
+        """Nobody asks for anything."""
+        self._runner.rest()
+
     def release(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Free everything a sequence holds; what it computed stays in the cache if it may be kept. Idempotent."""
         self.waiting.remove(sequence)
@@ -262,6 +266,8 @@ class Scheduler:
 
     def _with_drafts(self, grants: list[Grant], room: int) -> list[Grant]:
         """Each row may use its share of the room, rounded up, and what those before it left."""
+        if all(grant.sequence.drafter is None for grant in grants):
+            return grants
         drafted = []
         for index, grant in enumerate(grants):
             draft_ids = self._draft(grant, math.ceil(room / (len(grants) - index)))

@@ -37,6 +37,7 @@ class Sequence:
     unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     num_tokens: int = 0
+    num_prompt: int = 0
     _buffer: TokenIds = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class Sequence:
         for span in self.request.images:
             prompt[span.start : span.start + span.num_tokens] = _image_ids(span)
         self._buffer = np.concatenate([prompt, np.empty(64, np.int32)])
-        self.num_tokens = len(prompt)
+        self.num_tokens = self.num_prompt = len(prompt)
         if self.request.num_prompt_logprobs is not None:
             self.prompt_logprobs.append(None)  # nothing predicts the first token
 
@@ -52,9 +53,8 @@ class Sequence:
     def ids(self) -> TokenIds:
         return self._buffer[: self.num_tokens]
 
-    @property
-    def num_prompt(self) -> int:
-        return len(self.request.prompt_ids)
+    def ids_from(self, start: int, count: int) -> TokenIds:
+        return self._buffer[start : start + count]
 
     @property
     def num_generated(self) -> int:

@@ -277,6 +277,9 @@ class FakeRunner:
     def num_slot_tokens(self, slot: int) -> int:
         return len(self._slots[slot].ids)
 
+    def rest(self) -> None:
+        """Nothing is kept for passes."""
+
     def close(self) -> None:
         self._slots.clear()
 

@@ -130,6 +130,9 @@ class LlamaRunner:
             start += length
         context.write_state(index, blob)
 
+    def rest(self) -> None:
+        """A context keeps what passes need for its life."""
+
     def close(self) -> None:
         for context in self._contexts:
             if context is not None:

@@ -11,6 +11,7 @@ import mlx.core as mx
 from mlx import nn
 
 _GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_MAX_FUSED = 256  # tokens; with more, the launch is nothing and what reads a part of wide rows is slow
 
 
 class _Fused:
@@ -26,17 +27,26 @@ class _Fused:
         self._num_left = 0
         self._num_parts = len(parts)
 
+    @property
+    def weights(self) -> mx.array | None:
+        """All there is to it, if there is no bias."""
+        return self._weights if self._bias is None else None
+
     def part(self, hidden: mx.array, start: int, stop: int) -> mx.array:
+        if hidden.size > _MAX_FUSED * hidden.shape[-1]:
+            return self._product(hidden, start, stop)
         if self._input is not hidden or self._output is None:
             self._input, self._num_left = hidden, self._num_parts
-            self._output = hidden @ self._weights.T
-            if self._bias is not None:
-                self._output = self._output + self._bias
+            self._output = self._product(hidden, 0, self._weights.shape[0])
         output = self._output
         self._num_left -= 1
         if self._num_left == 0:  # an array that is kept here could not be reused
             self._input = self._output = None
         return output[..., start:stop]
+
+    def _product(self, hidden: mx.array, start: int, stop: int) -> mx.array:
+        product = hidden @ self._weights[start:stop].T
+        return product if self._bias is None else product + self._bias[start:stop]
 
 
 class _Part(nn.Module):
@@ -48,6 +58,16 @@ class _Part(nn.Module):
         fused, start, stop = self._of
         output: mx.array = fused.part(hidden, start, stop)
         return output
+
+
+def fused_weights(module: nn.Module, names: Sequence[str]) -> mx.array | None:
+    """Of projections that were fused; None where they were not, or there is more to them."""
+    parts = [module.get(name) for name in names]
+    owners = {part._of[0] for part in parts if isinstance(part, _Part)}
+    if len(owners) != 1 or not all(isinstance(part, _Part) for part in parts):
+        return None
+    fused: _Fused = owners.pop()
+    return fused.weights
 
 
 def fuse(model: nn.Module) -> int:

@@ -12,136 +12,15 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-_MAX_WARPS = 16
-_UNROLLED = 4
+from proxy_inference_engine.runners.mlx.pool_sources import ATTEND, LOAD, STORE
 
-# One block: a row, a K/V head, a part of its keys, one of its new tokens. A warp: one of the query heads that share the
-# K/V head, and every STRIPES-th run of keys. Keys from `start` on are not read from the pool but from what is new.
-_ATTEND = """
-    const int row = blockIdx.x / HEADS, head = blockIdx.x % HEADS, part_index = blockIdx.y, token = blockIdx.z;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, query = warp % GROUP, stripe = warp / GROUP;
-    const int start = starts[row];
-    if (token >= counts[row]) return;
-    const int WIDTH = 32 * EACH;
-    const long slot_size = (long)HEADS * CAPACITY * WIDTH;
-    T* slot_keys = const_cast<T*>(pool) + ((long)layer[0] * 2 * SLOTS + slots[row]) * slot_size
-                   + (long)head * CAPACITY * WIDTH;
-    T* slot_values = slot_keys + (long)SLOTS * slot_size;
-    const T* new_keys = keys + ((long)row * HEADS + head) * TOKENS * WIDTH;
-    const T* new_values = values + ((long)row * HEADS + head) * TOKENS * WIDTH;
+MAX_PARTS = 32
 
-    if (part_index == 0) {
-      for (int d = threadIdx.x; d < WIDTH; d += blockDim.x) {
-        slot_keys[(long)(start + token) * WIDTH + d] = new_keys[token * WIDTH + d];
-        slot_values[(long)(start + token) * WIDTH + d] = new_values[token * WIDTH + d];
-      }
-    }
-
-    const int num_keys = start + token + 1, per_part = (num_keys + PARTS - 1) / PARTS;
-    const int first = part_index * per_part, last = min(num_keys, first + per_part);
-    struct alignas(sizeof(T) * EACH) Piece { T at[EACH]; };
-    const long asked = (((long)row * HEADS + head) * GROUP + query) * TOKENS + token;
-    float q[EACH], sum[EACH], most = -1e30f, total = 0.f;
-    {
-      const Piece piece = *(const Piece*)(queries + asked * WIDTH + lane * EACH);
-      for (int e = 0; e < EACH; e++) { q[e] = (float)piece.at[e] * scale[0]; sum[e] = 0.f; }
-    }
-    for (int i = first + stripe * UNROLLED; i < last; i += STRIPES * UNROLLED) {
-      Piece k[UNROLLED], v[UNROLLED];
-      float score[UNROLLED];
-      #pragma unroll
-      for (int u = 0; u < UNROLLED; u++) {
-        const int j = min(i + u, last - 1);
-        const T* from_keys = j < start ? slot_keys + (long)j * WIDTH : new_keys + (j - start) * WIDTH;
-        const T* from_values = j < start ? slot_values + (long)j * WIDTH : new_values + (j - start) * WIDTH;
-        k[u] = *(const Piece*)(from_keys + lane * EACH);
-        v[u] = *(const Piece*)(from_values + lane * EACH);
-      }
-      #pragma unroll
-      for (int u = 0; u < UNROLLED; u++) {
-        score[u] = 0.f;
-        #pragma unroll
-        for (int e = 0; e < EACH; e++) score[u] += q[e] * (float)k[u].at[e];
-      }
-      #pragma unroll
-      for (int o = 16; o > 0; o >>= 1) {
-        #pragma unroll
-        for (int u = 0; u < UNROLLED; u++) score[u] += __shfl_xor_sync(0xffffffff, score[u], o);
-      }
-      float now_most = most;
-      #pragma unroll
-      for (int u = 0; u < UNROLLED; u++) {
-        if (i + u >= last) score[u] = -1e30f;
-        now_most = fmaxf(now_most, score[u]);
-      }
-      const float kept = __expf(most - now_most);
-      most = now_most;
-      total *= kept;
-      #pragma unroll
-      for (int e = 0; e < EACH; e++) sum[e] *= kept;
-      #pragma unroll
-      for (int u = 0; u < UNROLLED; u++) {
-        const float weight = i + u < last ? __expf(score[u] - most) : 0.f;
-        total += weight;
-        #pragma unroll
-        for (int e = 0; e < EACH; e++) sum[e] += weight * (float)v[u].at[e];
-      }
-    }
-
-    __shared__ float mosts[STRIPES][GROUP], totals[STRIPES][GROUP], sums[STRIPES][GROUP][32 * EACH];
-    if (lane == 0) { mosts[stripe][query] = most; totals[stripe][query] = total; }
-    for (int e = 0; e < EACH; e++) sums[stripe][query][lane * EACH + e] = sum[e];
-    __syncthreads();
-    for (int x = threadIdx.x; x < GROUP * WIDTH; x += blockDim.x) {
-      const int g = x / WIDTH, d = x % WIDTH;
-      float all_most = -1e30f, all_total = 0.f, value = 0.f;
-      for (int s = 0; s < STRIPES; s++) all_most = fmaxf(all_most, mosts[s][g]);
-      for (int s = 0; s < STRIPES; s++) {
-        const float kept = __expf(mosts[s][g] - all_most);
-        all_total += totals[s][g] * kept;
-        value += sums[s][g][d] * kept;
-      }
-      const long place = (((long)row * HEADS + head) * GROUP + g) * TOKENS + token;
-      if (PARTS == 1) {
-        out[place * WIDTH + d] = (T)(value / all_total);
-      } else {
-        float* to = parts + (place * PARTS + part_index) * (WIDTH + 2);
-        to[d] = value;
-        if (d == 0) { to[WIDTH] = all_most; to[WIDTH + 1] = all_total; }
-      }
-    }
-"""
-
-# One block: a query. Joins what the parts of its keys gave.
-_JOIN = """
-    const long place = blockIdx.x;
-    const int d = threadIdx.x;
-    const float* from = parts + place * PARTS * (WIDTH + 2);
-    float most = -1e30f, total = 0.f, value = 0.f;
-    for (int p = 0; p < PARTS; p++) most = fmaxf(most, from[p * (WIDTH + 2) + WIDTH]);
-    for (int p = 0; p < PARTS; p++) {
-      const float kept = __expf(from[p * (WIDTH + 2) + WIDTH] - most);
-      total += from[p * (WIDTH + 2) + WIDTH + 1] * kept;
-      value += from[p * (WIDTH + 2) + d] * kept;
-    }
-    out[place * WIDTH + d] = (T)(value / total);
-"""
-
-# One thread: a number of `source` (layers, 2, heads, tokens, width), of which the first `place[2]` tokens are wanted.
-_STORE = """
-    const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
-    const int slot = place[0], start = place[1], count = place[2], first_layer = place[3];
-    const int tokens = source_shape[3];  // not part of the template: each length would be compiled anew
-    if (i == 0) done[0] = 1;
-    if (i >= (long)source_shape[0] * 2 * HEADS * tokens * WIDTH) return;
-    const int d = i % WIDTH, token = (i / WIDTH) % tokens;
-    if (token >= count) return;
-    const long rest = i / ((long)WIDTH * tokens);
-    const int head = rest % HEADS;
-    const long half = rest / HEADS + (long)first_layer * 2;
-    const_cast<T*>(pool)[((half * SLOTS + slot) * HEADS + head) * CAPACITY * WIDTH + (long)(start + token) * WIDTH + d]
-        = source[i];
-"""
+_WARPS = 4
+_UNROLLED = 1
+_MAX_HELD = 16  # numbers of queries that a thread holds of either half
+_FEW = 4
+_PIECE, _COPIERS = 16, 256  # bytes that a thread copies, threads of a block
 
 
 class Shape(NamedTuple):
@@ -155,82 +34,162 @@ class Shape(NamedTuple):
 
 
 class Where(NamedTuple):
-    """What every layer's attention needs of a batch: arrays (rows,) int32, and into how many parts keys go."""
+    """What every layer's attention needs of a batch: arrays of int32 that begin with a number for each row, and into
+    how many parts keys go."""
 
+    num_rows: int
     slots: mx.array
     starts: mx.array
     counts: mx.array
     num_parts: int
+    turns: mx.array | None = None  # positions that queries and keys are still to be turned by
+    angles: mx.array | None = None  # (positions, width): cosines, then sines
+
+
+class Layer(NamedTuple):
+    """What is the same in every pass; the weights are of norms that queries and keys still need."""
+
+    number: int
+    scale: float
+    query_weights: mx.array | None = None
+    key_weights: mx.array | None = None
+    eps: float = 0.0
+
+
+class New(NamedTuple):
+    """Queries, keys and values of a pass."""
+
+    arrays: tuple[mx.array, mx.array, mx.array]
+    num_queries: int  # heads
+    num_tokens: int
+    out_shape: tuple[int, ...]
+    is_joined: bool
+
+
+def apart(queries: mx.array, keys: mx.array, values: mx.array) -> New:
+    """Each (rows, heads, tokens, width), and so is what comes out."""
+    return New((queries, keys, values), queries.shape[1], queries.shape[2], queries.shape, is_joined=False)
+
+
+def joined(array: mx.array, shape: Shape) -> New:
+    """All of (rows, tokens, heads × width): queries, keys, values. Out comes what the queries are alone."""
+    rows, tokens, size = array.shape
+    num_queries = size // shape.width - 2 * shape.heads
+    return New((array,) * 3, num_queries, tokens, (rows, tokens, num_queries * shape.width), is_joined=True)
 
 
 class Kernels:
     """Compiled by MLX at their first use, for each type and shape."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        inputs = ["queries", "keys", "values", "pool", "slots", "starts", "counts", "layer", "scale"]
-        self._attend = _kernel("pie_attend", inputs, ["out", "parts"], _ATTEND)
-        self._join = _kernel("pie_join", ["parts"], ["out"], _JOIN)
-        self._store = _kernel("pie_store", ["source", "pool", "place"], ["done"], _STORE)
-        self._layers = [mx.array([index], mx.int32) for index in range(shape.layers)]
-        self._scales: dict[float, mx.array] = {}
+    def __init__(self, shape: Shape, dtype: mx.Dtype, max_tokens: int) -> None:
+        self.shape = shape
+        self.pool = mx.zeros((shape.layers, 2, shape.slots, shape.heads, shape.tokens, shape.width), dtype)
+        inputs = ["queries", "keys", "values", "pool", "slots", "starts", "counts", "layer", "numbers"]
+        inputs += ["turns", "angles", "query_weights", "key_weights", "ahead", "counters"]
+        self._attend = kernel("pie_attend", inputs, ["out", "parts"], ATTEND)
+        self._store = kernel("pie_store", ["source", "pool", "place"], ["done"], STORE)
+        self._load = kernel("pie_load", ["pool", "place"], ["out"], LOAD)
+        numbers = mx.arange(shape.layers + _FEW, dtype=mx.int32)
+        self._layers = [numbers[index:] for index in range(shape.layers)]
+        self._numbers: dict[tuple[float, float], mx.array] = {}
+        self._counters = mx.zeros((shape.slots * shape.heads * max_tokens,), mx.int32)
+        self._no_angles, self._no_weights = mx.zeros((1,), mx.float32), mx.zeros((1, 1), dtype)
+        mx.eval(self.pool, self._layers, self._counters, self._no_angles, self._no_weights)
 
-    def attend(
-        self, queries: mx.array, new: tuple[mx.array, mx.array], pool: mx.array, layer: int, where: Where, scale: float
-    ) -> mx.array:
-        """(rows, query heads, tokens, width), after writing the new K and V to the pool."""
-        num_rows, num_queries, num_tokens, width = queries.shape
-        heads, parts = self._shape.heads, where.num_parts
-        group = num_queries // heads
-        stripes = max(1, _MAX_WARPS // group)
-        threads = group * stripes * 32
-        template = [("T", queries.dtype), ("HEADS", heads), ("GROUP", group), ("EACH", width // 32)]
-        template += [("STRIPES", stripes), ("UNROLLED", _UNROLLED), ("PARTS", parts), ("TOKENS", num_tokens)]
-        template += [("CAPACITY", self._shape.tokens), ("SLOTS", self._shape.slots)]
-        places = num_rows * num_queries * num_tokens
-        out, found = self._attend(
-            inputs=[queries, *new, pool, *where[:3], self._layers[layer], self._scale(scale)],
-            template=template,
-            grid=(num_rows * heads * threads, parts, num_tokens),
-            threadgroup=(threads, 1, 1),
-            output_shapes=[queries.shape if parts == 1 else (1,), (1,) if parts == 1 else (places, parts, width + 2)],
-            output_dtypes=[queries.dtype, mx.float32],
-        )
-        return out if parts == 1 else self._joined(found, queries)
-
-    def _joined(self, found: mx.array, queries: mx.array) -> mx.array:
-        places, parts, width = found.shape[0], found.shape[1], queries.shape[3]
+    def attend(self, new: New, layer: Layer, where: Where, ahead: mx.array | None = None) -> mx.array:
+        """What the queries find, after the new K and V are written to the pool. `ahead` are weights needed next."""
+        num_rows, parts = where.num_rows, where.num_parts
+        width, group = self.shape.width, new.num_queries // self.shape.heads
+        queries = max(n for n in range(1, group + 1) if group % n == 0 and (n == 1 or n * width // 16 <= _MAX_HELD))
+        stripes = max(1, _WARPS * queries // group)
+        threads = group // queries * stripes * 32
+        num_places = num_rows * self.shape.heads * new.num_tokens
+        found_size = num_places * parts * group * (width + 2)
+        weights = (layer.query_weights, layer.key_weights)
         out: mx.array
-        (out,) = self._join(
-            inputs=[found],
-            template=[("T", queries.dtype), ("PARTS", parts), ("WIDTH", width)],
-            grid=(places * width, 1, 1),
-            threadgroup=(width, 1, 1),
-            output_shapes=[queries.shape],
-            output_dtypes=[queries.dtype],
+        out, _ = self._attend(
+            inputs=[
+                *(*new.arrays, self.pool, where.slots, where.starts, where.counts, self._layers[layer.number]),
+                *(self._number(layer), where.starts if where.turns is None else where.turns),
+                self._no_angles if where.angles is None else where.angles,
+                *(self._no_weights if each is None else each for each in (*weights, ahead)),
+                self._counters,
+            ],
+            template=[
+                *(("T", self.pool.dtype), ("WIDTH", width), ("HEADS", self.shape.heads), ("GROUP", group)),
+                *(("QUERIES", queries), ("STRIPES", stripes), ("UNROLLED", _UNROLLED), ("MAX_PARTS", MAX_PARTS)),
+                *(("JOINED", new.is_joined), ("TURNED", where.turns is not None)),
+                *(("NORMED", layer.query_weights is not None), ("HAS_AHEAD", ahead is not None)),
+            ],
+            grid=(num_rows * self.shape.heads * threads, parts, new.num_tokens),
+            threadgroup=(threads, 1, 1),
+            output_shapes=[new.out_shape, (found_size if parts > 1 else 1,)],
+            output_dtypes=[self.pool.dtype, mx.float32],
         )
         return out
 
-    def store(self, source: mx.array, pool: mx.array, place: mx.array) -> mx.array:
-        """Write (layers, 2, heads, tokens, width) to a slot; `place` is slot, first token, count, first layer."""
-        template = [("T", source.dtype), ("HEADS", self._shape.heads), ("WIDTH", self._shape.width)]
-        template += [("CAPACITY", self._shape.tokens), ("SLOTS", self._shape.slots)]
+    def _number(self, layer: Layer) -> mx.array:
+        key = (layer.scale, layer.eps)
+        if key not in self._numbers:
+            self._numbers[key] = on_device(mx.array(key, mx.float32))
+            mx.eval(self._numbers[key])  # now: it is no part of the pass that is being traced
+        return self._numbers[key]
+
+    def store(self, source: mx.array, place: "Place") -> mx.array:
+        """Write (layers, 2, heads, tokens, width) to a slot."""
         done: mx.array
         (done,) = self._store(
-            inputs=[source, pool, place],
-            template=template,
-            grid=(source.size, 1, 1),
-            threadgroup=(256, 1, 1),
+            inputs=[source, self.pool, place.array()],
+            template=self._copying(),
+            grid=(*self._grid(source.shape[3]), source.shape[0] * 2 * self.shape.heads, 1),
+            threadgroup=(_COPIERS, 1, 1),
             output_shapes=[(1,)],
             output_dtypes=[mx.int32],
         )
         return done
 
-    def _scale(self, scale: float) -> mx.array:
-        if scale not in self._scales:
-            self._scales[scale] = mx.array([scale], mx.float32)
-        return self._scales[scale]
+    def load(self, place: "Place") -> mx.array:
+        """(layers, 2, heads, tokens, width) of a slot, all layers."""
+        shape = self.shape
+        out: mx.array
+        (out,) = self._load(
+            inputs=[self.pool, place.array()],
+            template=self._copying(),
+            grid=(*self._grid(place.num_tokens), shape.layers * 2 * shape.heads, 1),
+            threadgroup=(_COPIERS, 1, 1),
+            output_shapes=[(shape.layers, 2, shape.heads, place.num_tokens, shape.width)],
+            output_dtypes=[self.pool.dtype],
+        )
+        return out
+
+    def _copying(self) -> list[tuple[str, object]]:
+        shape, dtype = self.shape, self.pool.dtype
+        return [("T", dtype), ("EACH", _PIECE // dtype.size), ("HEADS", shape.heads), ("WIDTH", shape.width)]
+
+    def _grid(self, num_tokens: int) -> tuple[int]:
+        pieces = num_tokens * self.shape.width * self.pool.dtype.size // _PIECE
+        return (-(-pieces // _COPIERS) * _COPIERS,)
 
 
-def _kernel(name: str, inputs: list[str], outputs: list[str], source: str):  # type: ignore[no-untyped-def]
-    return mx.fast.cuda_kernel(name=name, input_names=inputs, output_names=outputs, source=source)
+class Place(NamedTuple):
+    """In a pool."""
+
+    slot: int
+    start: int
+    num_tokens: int
+    first_layer: int = 0
+
+    def array(self) -> mx.array:
+        return mx.array(self, mx.int32)
+
+
+def on_device(numbers: mx.array) -> mx.array:
+    """A copy in the device's own memory, filled up to more than a few bytes. What was made by the host, and whatever
+    has at most eight bytes, every kernel would read over the bus, which takes longer than most kernels."""
+    return mx.concatenate([numbers, mx.zeros((_FEW,), numbers.dtype)])
+
+
+def kernel(name: str, inputs: list[str], outputs: list[str], source: str, shared_bytes: int = 0):  # type: ignore[no-untyped-def]
+    return mx.fast.cuda_kernel(
+        name=name, input_names=inputs, output_names=outputs, source=source, shared_memory=shared_bytes
+    )

@@ -6,7 +6,9 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
+from numpy.typing import NDArray
 
+from proxy_inference_engine.runners.mlx.decoder import make_decoder
 from proxy_inference_engine.runners.mlx.head import Head
 from proxy_inference_engine.runners.mlx.kernels import Shape
 from proxy_inference_engine.runners.mlx.memory import Memory
@@ -40,28 +42,38 @@ def _make_pool(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -
     if not takes([*(key.shape for key in keys), *(cache.values.shape for cache in caches)]):
         return None
     shape = Shape(len(caches), num_slots, keys[0].shape[1], slot_tokens, keys[0].shape[3])
+    _log.info("compiling kernels for this device")
     pool = Pool(head, shape, keys[0].dtype)
-    difference = _trial(pool, head, len(caches))
-    if difference > _MAX_DIFFERENCE:
-        _log.warning("the model's attention differs by %.2f in our kernels, which are not used for it", difference)
-        pool.close()
-        return None
-    return pool
+    decoder = make_decoder(model, pool.kernels)
+    for way in (None,) if decoder is None else (decoder, None):
+        pool.use(way)
+        difference = _trial(pool, head, len(caches))
+        if difference <= _MAX_DIFFERENCE:
+            return pool
+        _log.warning("what our kernels compute differs by %.2f from the model, so they are not used", difference)
+    pool.close()
+    return None
 
 
 def _trial(pool: Pool, head: Head, num_layers: int) -> float:
     """How much two ways to compute the same few tokens differ, as a part of what their logits spread."""
-    *prompt, last = _TRIAL_IDS
     slots = Slots(head.model, head, num_layers)
-    found = []
     try:
-        for memory in (pool, slots):
-            memory.forward([SlotRow(0, 0, mx.array(prompt), 1)])
-            mx.eval(memory.started())
-            numbers = (np.array([n], np.int32) for n in (0, len(prompt), len(prompt), 1))
-            found.append(np.array(memory.forward_batch(Batch(mx.array([[last]]), *numbers)).astype(mx.float32)))
+        found = [_try(memory) for memory in (pool, slots)]
     except Exception:
         _log.exception("our kernels could not compute this model")
         return float("inf")
     difference = float(np.sqrt(np.square(found[0] - found[1]).mean()) / found[1].std())
     return difference if np.isfinite(difference) else float("inf")
+
+
+def _try(memory: Memory) -> NDArray[np.float32]:
+    """Logits after a prompt that is computed alone and a batch of one token, and after one of many."""
+    memory.forward([SlotRow(0, 0, mx.array(_TRIAL_IDS), 1)])
+    mx.eval(memory.started())
+    found, start = [], len(_TRIAL_IDS)
+    for ids in (_TRIAL_IDS[:1], _TRIAL_IDS[:8]):
+        numbers = (np.array([n], np.int32) for n in (0, start, start, len(ids)))
+        found.append(np.array(memory.forward_batch(Batch(mx.array([ids]), *numbers)).astype(mx.float32)))
+        start += len(ids)
+    return np.concatenate(found)

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 
+from proxy_inference_engine.runners.mlx.decoder import Decoder
 from proxy_inference_engine.runners.mlx.head import Head
-from proxy_inference_engine.runners.mlx.kernels import Kernels, Shape, Where
+from proxy_inference_engine.runners.mlx.kernels import MAX_PARTS, Kernels, Layer, Place, Shape, Where, apart, on_device
 from proxy_inference_engine.runners.mlx.rows import MAX_SHORT, Batch, Numbers, SlotRow
 from proxy_inference_engine.runners.mlx.segment import KvSegment
 from proxy_inference_engine.runners.mlx.slots import compute_row, row_mask
 
 _ATTENTION = "scaled_dot_product_attention"
 _FILL_BLOCKS = 264  # blocks that keep a large card busy; with fewer rows keys are divided into parts
-_MIN_PART = 256  # keys
+_MIN_PART = 64  # keys
 _MAX_UPLOADED = 256
 _WIDTHS = (32, 64, 128, 256)  # of a head: a warp reads it in pieces of a size that memory has
 
@@ -34,7 +35,7 @@ class _BatchView:
         assert window_size is None, "a window is not plain attention"
 
     def attend(self, queries: mx.array, keys: mx.array, values: mx.array, scale: float) -> mx.array:
-        return self._pool.attend(queries, (keys, values), self._layer, self._where, scale)
+        return self._pool.kernels.attend(apart(queries, keys, values), Layer(self._layer, scale), self._where)
 
 
 class _RowView:
@@ -47,16 +48,25 @@ class _RowView:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         new = mx.stack([keys, values], axis=1)  # (1, 2, heads, tokens, width)
-        self._orders.append(self._pool.write(new, self._slot, self._start, self._layer))
+        place = Place(self._slot, self._start, keys.shape[2], self._layer)
+        self._orders.append(self._pool.kernels.store(new, place))
         if self._start == 0:
             return keys, values
-        past = self._pool.array[self._layer, :, self._slot : self._slot + 1, :, : self._start]
+        past = self._pool.kernels.pool[self._layer, :, self._slot : self._slot + 1, :, : self._start]
         return mx.concatenate([past[0], keys], axis=2), mx.concatenate([past[1], values], axis=2)
 
     def make_mask(
         self, num_tokens: int, return_array: bool = False, window_size: int | None = None
     ) -> mx.array | str | None:
         return row_mask(self._start, num_tokens, return_array=return_array, window_size=window_size)
+
+
+class _Following(NamedTuple):
+    """Where rows go on after a pass."""
+
+    slots: Numbers
+    starts: Numbers
+    array: mx.array  # the starts, on the device
 
 
 class Pool:
@@ -66,30 +76,26 @@ class Pool:
 
     def __init__(self, head: Head, shape: Shape, dtype: mx.Dtype) -> None:
         tokens = shape.tokens + MAX_SHORT  # a row that is filled up may write behind its end
-        self._shape = shape._replace(tokens=tokens)
         self._head = head
-        self._kernels = Kernels(self._shape)
-        self.array = mx.zeros((shape.layers, 2, shape.slots, shape.heads, tokens, shape.width), dtype)
-        mx.eval(self.array)
+        self.kernels = Kernels(shape._replace(tokens=tokens), dtype, MAX_SHORT)
         self._orders: list[mx.array] = []
         self._uploaded: dict[bytes, mx.array] = {}
-        # Tracing once what a batch does saves more than a millisecond of Python in every step.
-        self._compiled: Callable[..., mx.array] = mx.compile(self._compute)
+        self._following: _Following | None = None
         _intercept()
+        self.use(None)
 
-    def attend(
-        self, queries: mx.array, new: tuple[mx.array, mx.array], layer: int, where: Where, scale: float
-    ) -> mx.array:
-        return self._kernels.attend(queries, new, self.array, layer, where, scale)
-
-    def write(self, source: mx.array, slot: int, start: int, first_layer: int) -> mx.array:
-        """Order the writing of (layers, 2, heads, tokens, width)."""
-        return self._kernels.store(source, self.array, _place(slot, start, source.shape[3], first_layer))
+    def use(self, decoder: Decoder | None) -> None:
+        """What computes batches; None: the model's own layers."""
+        self._decoder = decoder
+        # Tracing once what a batch does saves more than a millisecond of Python in every step.
+        self._compiled: Callable[..., tuple[mx.array, mx.array]] = mx.compile(self._compute)
 
     def forward_batch(self, batch: Batch) -> mx.array:
-        slots, counts, starts = self._kept(batch.slots), self._kept(batch.counts), mx.array(batch.starts)
-        turns = starts if batch.turns is batch.starts else mx.array(batch.turns)
-        return self._compiled(batch.ids, slots, starts, turns, counts, self._num_parts(batch))
+        slots, counts, starts = self._kept(batch.slots), self._kept(batch.counts), self._starts(batch)
+        turns = starts if batch.turns is batch.starts else on_device(mx.array(batch.turns))
+        logits, following = self._compiled(batch.ids, slots, starts, turns, counts, self._num_parts(batch))
+        self._following = _Following(batch.slots, batch.starts + batch.counts, following)
+        return logits
 
     def _kept(self, numbers: Numbers) -> mx.array:
         """What is the same from step to step is uploaded once."""
@@ -97,28 +103,41 @@ class Pool:
         if key not in self._uploaded:
             if len(self._uploaded) >= _MAX_UPLOADED:
                 self._uploaded.clear()
-            self._uploaded[key] = mx.array(numbers)
+            self._uploaded[key] = on_device(mx.array(numbers))
         return self._uploaded[key]
 
+    def _starts(self, batch: Batch) -> mx.array:
+        """Where the last pass of the same rows ended, which the device knows, or else uploaded."""
+        last = self._following
+        if last is not None and np.array_equal(last.slots, batch.slots) and np.array_equal(last.starts, batch.starts):
+            return last.array
+        return on_device(mx.array(batch.starts))
+
     def _num_parts(self, batch: Batch) -> int:
-        """A power of two, since each number of parts is a kernel of its own."""
-        useful = min(_FILL_BLOCKS // (batch.num_rows * self._shape.heads), int(batch.starts.max()) // _MIN_PART)
-        return 1 << max(0, useful.bit_length() - 1) if useful > 0 else 1
+        """A power of two, since a pass is traced anew for each number of parts."""
+        blocks, keys = batch.num_rows * self.kernels.shape.heads, int(batch.starts.max())
+        useful = max(1, min(MAX_PARTS, _FILL_BLOCKS // blocks, keys // _MIN_PART))
+        return 1 << (useful.bit_length() - 1)
 
     def _compute(
         self, ids: mx.array, slots: mx.array, starts: mx.array, turns: mx.array, counts: mx.array, num_parts: int
-    ) -> mx.array:
-        where = Where(slots, starts, counts, num_parts)
-        views: list[Any] = [_BatchView(self, layer, where, turns) for layer in range(self._shape.layers)]
-        rows = mx.arange(ids.shape[0])
-        pick = (lambda hidden: hidden) if ids.shape[1] == 1 else (lambda hidden: hidden[rows, counts - 1][:, None])
-        return self._head.logits(ids, views, pick).reshape(ids.shape[0], -1)
+    ) -> tuple[mx.array, mx.array]:
+        """Logits, and where the rows start next."""
+        num_rows = ids.shape[0]
+        where, following = Where(num_rows, slots, starts, counts, num_parts), starts + counts
+        if self._decoder is not None:
+            return self._decoder.logits(ids, where, turns), following
+        of_rows = [_BatchView(self, layer, where, turns[:num_rows]) for layer in range(self.kernels.shape.layers)]
+        views: list[Any] = list(of_rows)
+        rows, last = mx.arange(num_rows), counts[:num_rows] - 1
+        pick = (lambda hidden: hidden) if ids.shape[1] == 1 else (lambda hidden: hidden[rows, last][:, None])
+        return self._head.logits(ids, views, pick).reshape(num_rows, -1), following
 
     def forward(self, rows: Sequence[SlotRow]) -> list[mx.array]:
         return [self._forward(row) for row in rows]
 
     def _forward(self, row: SlotRow) -> mx.array:
-        views = [_RowView(self, layer, row, self._orders) for layer in range(self._shape.layers)]
+        views = [_RowView(self, layer, row, self._orders) for layer in range(self.kernels.shape.layers)]
         return row.compute(list(views)) if row.compute is not None else compute_row(self._head, row, views)
 
     def started(self) -> list[mx.array]:
@@ -128,6 +147,7 @@ class Pool:
     def recover(self) -> None:
         """Nothing was replaced: what is not behind the ends of sequences is as it was."""
         self._orders = []
+        self._following = None
 
     def truncate(self, slot: int, num_tokens: int) -> None:
         """What lies behind the end of a sequence is never read."""
@@ -137,11 +157,11 @@ class Pool:
 
     def close(self) -> None:
         """Give the memory back now: what is compiled holds on to the pool."""
-        self.array = mx.zeros((0,))
+        self.kernels.pool = mx.zeros((0,))
         mx.clear_cache()
 
     def export(self, slot: int, start: int, end: int) -> KvSegment:
-        copy = mx.contiguous(self.array[:, :, slot, :, start:end])
+        copy = self.kernels.load(Place(slot, start, end - start))
         mx.async_eval(copy)
         return KvSegment([copy], end - start)
 
@@ -149,13 +169,9 @@ class Pool:
         at, orders = 0, []
         for segment in segments:
             count = min(segment.num_tokens, num_tokens - at)
-            orders.append(self._kernels.store(segment.arrays[0], self.array, _place(slot, at, count, 0)))
+            orders.append(self.kernels.store(segment.arrays[0], Place(slot, at, count)))
             at += count
         mx.async_eval(orders)
-
-
-def _place(*numbers: int) -> mx.array:
-    return mx.array(np.array(numbers, np.int32))
 
 
 def _intercept() -> None:

@@ -61,7 +61,6 @@ class MlxRunner:
         self.chooser: Chooser | None = DeviceChooser() if defers else None
         self.embedder = MlxEmbedder(loaded, self._head, max_tokens=max(lane.slot_tokens for lane in self.lanes))
         self._before: list[mx.array] = []  # what the last pass has to compute
-        self._used: set[int] = set()
 
     @property
     def eyes(self) -> Eyes | None:
@@ -80,7 +79,6 @@ class MlxRunner:
         logits: list[LazyLogits] = []
         for lane, its_rows in groupby(rows, key=lambda row: self._lane_of[row.slot]):
             logits += self._forward_lane(lane, list(its_rows))
-        self._used.update(row.slot for row in rows)
         orders = list({id(each.source): each.source for each in logits}.values())
         orders += [array for memory in self._memories for array in memory.started()]
         mx.async_eval(orders)
@@ -138,10 +136,6 @@ class MlxRunner:
     def release(self, slot: int) -> None:
         memory, own = self._place(slot)
         memory.release(own)
-        self._used.discard(slot)
-        if not self._used:  # nobody runs: what passes needed goes back to the system
-            self._before = []
-            mx.clear_cache()
 
     def export(self, slot: int, start: int, end: int) -> Segment:
         memory, own = self._place(slot)
@@ -150,7 +144,10 @@ class MlxRunner:
     def restore(self, slot: int, segments: Sequence[Segment], num_tokens: int) -> None:
         memory, own = self._place(slot)
         memory.restore(own, segments, num_tokens)
-        self._used.add(slot)
+
+    def rest(self) -> None:
+        self._before = []
+        mx.clear_cache()
 
     def close(self) -> None:
         self._memories = []

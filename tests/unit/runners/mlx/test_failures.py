@@ -139,6 +139,7 @@ def test_memory_comes_back(name: str, runner: MlxRunner) -> None:
     for index in range(3):
         engine.cancel(f"r{index}")
     hear(engine)
+    engine.scheduler.rest()
     gc.collect()
     held = mx.get_active_memory() - before
     # MLX gives a small array a buffer that may be half as large again.
