@@ -14,8 +14,8 @@ from benchmarks.samples import percentile
 from benchmarks.schemas import ASKED, WALKED
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.formats import detect
-from proxy_inference_engine.models.load import load_tokenizer
-from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
+from proxy_inference_engine.models.load import load_words
+from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
 from proxy_inference_engine.state_machine.trial import Trial
 
 
@@ -56,9 +56,9 @@ def sample_schemas(path: Path, most: int | None) -> list[Schema]:
 
 def make_builder() -> MachineBuilder:
     """As the server makes it; a new one has nothing compiled yet."""
-    config = Config()
-    tokenizer, template = load_tokenizer(config)
-    return MachineBuilder(detect(template), tokenizer, spacing=COMPACT if config.json_spacing == "compact" else SPACED)
+    words = load_words(Config())
+    spacing = choose_spacing(None, spaces_json=words.profile.spaces_json)
+    return MachineBuilder(detect(words.chat_template), words.tokenizer, spacing=spacing)
 
 
 def measure_costs(name: str, schemas: Sequence[Schema], num_repeats: int) -> Costs:

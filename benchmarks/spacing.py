@@ -11,7 +11,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.formats.detect import detect
 from proxy_inference_engine.interaction import Interaction
-from proxy_inference_engine.models.load import load_tokenizer
+from proxy_inference_engine.models.load import load_words
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.prompt import PromptRenderer
 from proxy_inference_engine.runners.base import Lane
@@ -53,7 +53,7 @@ def schema_of(case: Case) -> dict[str, Any]:
 
 def main() -> None:
     file = resolve(None)
-    tokenizer, template = load_tokenizer(Config())
+    tokenizer, template, _ = load_words(Config())
     family = detect(template)
     renderer = PromptRenderer(tokenizer, family, template)
     runner = LlamaRunner(Model(file.path), Settings(name=file.name, lanes=(Lane(1, 1024),), threads=1))

@@ -194,7 +194,7 @@ def test_after_bad_formats_the_server_answers(client: OpenAI) -> None:
 
 @pytest.mark.parametrize(
     ("config", "pattern"),
-    [({}, r'\{"a": -?\d+, "b": "[xy]"\}'), ({"json_spacing": "compact"}, r'\{"a":-?\d+,"b":"[xy]"\}')],
+    [({}, r'\{"a":-?\d+,"b":"[xy]"\}'), ({"json_spacing": "spaced"}, r'\{"a": -?\d+, "b": "[xy]"\}')],
 )
 def test_json_is_one_line_spaced_as_configured(config: dict[str, Any], pattern: str) -> None:
     with running(config=Config.model_validate({"drain_seconds": 0.2, **config})) as live, live.openai() as spaced:

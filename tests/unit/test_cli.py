@@ -28,7 +28,7 @@ from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, StartupError
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Role
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import FakeRunner
 
@@ -221,7 +221,7 @@ def fake_conversation(
     worker.start()
     try:
         # Greedy: the seed is random, and a random answer may be empty.
-        yield Conversation(worker, by_name("chatml"), SamplingDefaults(temperature=0.0))
+        yield Conversation(worker, by_name("chatml"), Profile(temperature=0.0))
     finally:
         worker.stop()
 

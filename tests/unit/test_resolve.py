@@ -12,7 +12,7 @@ import pytest
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.engines import choose_engine
 from proxy_inference_engine.models.hub import HubName, cache_folder, parse_name
-from proxy_inference_engine.models.profile import SamplingDefaults, profile
+from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.models.resolve import BUNDLED_NAME, Kind, ModelFile, resolve
 
 GGUF = b"GGUF\x03\x00\x00\x00"
@@ -115,7 +115,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     ],
 )
 def test_profiles(name: str, temperature: float, top_p: float) -> None:
-    assert profile(name, "llama") == SamplingDefaults(temperature=temperature, top_p=top_p)
+    found = profile(name, "llama")
+    assert (found.temperature, found.top_p) == (temperature, top_p)
+    assert found.spaces_json == (temperature < 1)
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:

@@ -8,7 +8,7 @@ from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.interaction import Interaction, Role
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.output.events import Broken, ReasoningDelta, TextDelta
 from proxy_inference_engine.output.pipeline import Pipeline
 from proxy_inference_engine.prompt.render import Prompt, PromptRenderer
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 class Conversation:
     """Remembers a turn once it has an answer; one that was stopped early keeps what had come."""
 
-    def __init__(self, engine: Engine, format_: Format, defaults: SamplingDefaults) -> None:
+    def __init__(self, engine: Engine, format_: Format, defaults: Profile) -> None:
         self._engine = engine
         self._format = format_
         self._defaults = defaults

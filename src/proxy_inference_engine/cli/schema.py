@@ -12,8 +12,8 @@ from typing import Any
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import by_name, detect
-from proxy_inference_engine.models.load import load_tokenizer
-from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
+from proxy_inference_engine.models.load import load_words
+from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
 from proxy_inference_engine.state_machine.trial import Trial, Walk, spread
 
 _CONTEXT_CHARS = 40
@@ -31,9 +31,10 @@ def schema(config: Config, path: str | None, instances: list[str], bulk: str | N
 
 
 def _builder(config: Config) -> MachineBuilder:
-    tokenizer, template = load_tokenizer(config)
-    family = detect(template) if config.format is None else by_name(config.format)
-    return MachineBuilder(family, tokenizer, spacing=COMPACT if config.json_spacing == "compact" else SPACED)
+    words = load_words(config)
+    family = detect(words.chat_template) if config.format is None else by_name(config.format)
+    spacing = choose_spacing(config.json_spacing, spaces_json=words.profile.spaces_json)
+    return MachineBuilder(family, words.tokenizer, spacing=spacing)
 
 
 def _read(path: str) -> Any:

@@ -213,9 +213,10 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         "`structured`, in place of the request's: a table of tables, or JSON in the environment.",
     )
 
-    json_spacing: Annotated[Literal["spaced", "compact"], Place("engine", is_flag=False)] = Field(
-        default="spaced",
-        description="Structured JSON is one line: `spaced` has a space after each comma and colon, `compact` none.",
+    json_spacing: Annotated[Literal["compact", "spaced"] | None, Auto, Place("engine", is_flag=False)] = Field(
+        default=None,
+        description="Structured JSON is one line: `spaced` has a space after each comma and colon, `compact` none; "
+        "unset: compact, unless the model's profile says that it writes better with spaces, as the bundled one does.",
     )
 
     kv_memory: Annotated[Size | None, Auto, Place("memory", "SIZE")] = Field(

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.engine.admission import Admission
@@ -14,6 +14,7 @@ from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.engines import choose_engine
 from proxy_inference_engine.models.mmproj import find_mmproj
+from proxy_inference_engine.models.profile import Profile, profile
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Runner, Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
@@ -43,14 +44,21 @@ def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
     return outcome.result()
 
 
-def load_tokenizer(config: Config) -> tuple[Tokenizer, str | None]:
-    """A model's vocabulary and its chat template, without its weights."""
+class Words(NamedTuple):
+    """What of a model can be known without its weights."""
+
+    tokenizer: Tokenizer
+    chat_template: str | None
+    profile: Profile
+
+
+def load_words(config: Config) -> Words:
     file = resolve(config.model)
     if choose_engine(config.engine, file) == "mlx":
-        found: tuple[Tokenizer, str | None] = _mlx().load_tokenizer(file)
-        return found
+        tokenizer, template = _mlx().load_tokenizer(file)
+        return Words(tokenizer, template, profile(file.name))
     model = Model(file.path, vocab_only=True)
-    return Vocabulary(model), model.metadata("tokenizer.chat_template")
+    return Words(Vocabulary(model), model.metadata("tokenizer.chat_template"), profile(file.name))
 
 
 def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:

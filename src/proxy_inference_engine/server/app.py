@@ -55,7 +55,7 @@ from proxy_inference_engine.server.routes.stored_responses import (
 from proxy_inference_engine.server.routes.tokens import apply_template, detokenize, tokenize
 from proxy_inference_engine.server.services import ALIAS, Services
 from proxy_inference_engine.server.sse import Patience
-from proxy_inference_engine.state_machine.machine import COMPACT, SPACED, MachineBuilder
+from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
 from proxy_inference_engine.store import Store, StoreLimits
 
 _DAY_SECONDS = 24 * 3600
@@ -98,7 +98,8 @@ def _services(
     detected = detect(info.chat_template, info.architecture, info.name)
     format_ = detected if config.format is None else by_name(config.format)
     overrides = {} if config.state_sampling is None else config.state_sampling.overrides()
-    spacing = COMPACT if config.json_spacing == "compact" else SPACED
+    defaults = profile(info.name, info.architecture)
+    spacing = choose_spacing(config.json_spacing, spaces_json=defaults.spaces_json)
     machines = MachineBuilder(format_, engine.tokenizer, spacing=spacing, tracks_states=bool(overrides))
     machines.warm()
     return Services(
@@ -107,7 +108,7 @@ def _services(
         renderer=PromptRenderer(engine.tokenizer, format_, info.chat_template, eyes=engine.eyes),
         format=format_,
         machines=machines,
-        defaults=profile(info.name, info.architecture),
+        defaults=defaults,
         metrics=Metrics(engine.stats),
         breakers=Breakers(engine.tokenizer),
         state_overrides=overrides,

@@ -11,7 +11,7 @@ from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import NotFound
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.images import ImageLimits, ImageLoader
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.server.aliases import Aliases
 from proxy_inference_engine.server.background import Runs
@@ -35,7 +35,7 @@ class Services:
     renderer: PromptRenderer
     format: Format
     machines: MachineBuilder
-    defaults: SamplingDefaults
+    defaults: Profile
     metrics: Metrics
     breakers: Breakers
     state_overrides: Mapping[State, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))

@@ -26,8 +26,8 @@ from proxy_inference_engine.state_machine.tracker import Route, Tracker
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from proxy_inference_engine.types import Constraint
 
-SPACED = Spacing(", ", ": ")  # what models were taught; without the spaces small ones write worse
 COMPACT = Spacing(",", ":")
+SPACED = Spacing(", ", ": ")  # what most text has: small models write better so
 _MAX_MACHINES = 1000
 _MAX_BYTES = 64 << 20
 # What a compiled grammar takes, roughly: measured over 900 schemas of all sizes, 250 KB on average.
@@ -55,6 +55,12 @@ class RootConstraint:
         return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
 
 
+def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
+    """What the configuration says, or else the model's profile."""
+    is_spaced = spaces_json if configured is None else configured == "spaced"
+    return SPACED if is_spaced else COMPACT
+
+
 class MachineBuilder:
     """One per model. Safe to use from several threads. With `tracks_states`, matchers always know their state."""
 
@@ -63,7 +69,7 @@ class MachineBuilder:
         format: Format,
         tokenizer: Tokenizer,
         *,
-        spacing: Spacing = SPACED,
+        spacing: Spacing = COMPACT,
         tracks_states: bool = False,
     ) -> None:
         self._format = format

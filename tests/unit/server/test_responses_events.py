@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.errors import EngineFailure
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.output.events import (
     CallDelta,
     CallEnded,
@@ -32,7 +32,7 @@ ID = "resp_" + "0" * 32
 
 def make(**shape: Any) -> ResponseEvents:
     body = validate(ResponseRequest, {"model": "m", "input": "x"})
-    head = Head(ID, 1, "m", body, SamplingDefaults())
+    head = Head(ID, 1, "m", body, Profile())
     return ResponseEvents(head, Tally([10], 1, Record("r")), Shape(**shape))
 
 

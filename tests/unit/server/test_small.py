@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.server.breakers import Breakers
 from proxy_inference_engine.server.convert.request import check_prompt, make_limits, make_sampling
@@ -60,12 +60,12 @@ def chat(**fields: Any) -> ChatRequest:
     return validate(ChatRequest, {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields})
 
 
-def sampling(body: ChatRequest, defaults: SamplingDefaults | None = None) -> Sampling:
-    return make_sampling(body, defaults or SamplingDefaults(), TOKENIZER, Breakers(TOKENIZER))
+def sampling(body: ChatRequest, defaults: Profile | None = None) -> Sampling:
+    return make_sampling(body, defaults or Profile(), TOKENIZER, Breakers(TOKENIZER))
 
 
 def test_request_over_model_over_ours() -> None:
-    model = SamplingDefaults(temperature=0.2, top_p=0.9, top_k=40)
+    model = Profile(temperature=0.2, top_p=0.9, top_k=40)
     mixed = sampling(chat(temperature=0, seed=5), model)
     assert (mixed.temperature, mixed.top_p, mixed.top_k, mixed.seed) == (0, 0.9, 40, 5)
     ours = sampling(chat())

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proxy_inference_engine.errors import ContextLengthExceeded, InvalidRequest
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.server.breakers import Breakers
 from proxy_inference_engine.server.schemas.generating import Choosing, Generating
@@ -16,7 +16,7 @@ from proxy_inference_engine.types import Limits, Sampling, State
 _VOCABULARY_CHARS = 1 << 18
 
 
-def make_sampling(body: Generating, defaults: SamplingDefaults, tokenizer: Tokenizer, breakers: Breakers) -> Sampling:
+def make_sampling(body: Generating, defaults: Profile, tokenizer: Tokenizer, breakers: Breakers) -> Sampling:
     """The request speaks first, then the model's own defaults, then ours."""
     bias = body.logit_bias or {}
     check_ids(bias, tokenizer, "logit_bias")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy_inference_engine.errors import ClientError, PieError, QueueFull
-from proxy_inference_engine.models.profile import SamplingDefaults
+from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.server.schemas.responses import (
     AnyTool,
     CustomTool,
@@ -19,9 +19,7 @@ from proxy_inference_engine.server.schemas.responses import (
 class Head:
     """The constant part of a response, and the object at any moment of its life."""
 
-    def __init__(
-        self, id_: str, created_at: int, model: str, body: ResponseRequest, defaults: SamplingDefaults
-    ) -> None:
+    def __init__(self, id_: str, created_at: int, model: str, body: ResponseRequest, defaults: Profile) -> None:
         self.id = id_
         self.created_at = created_at
         self._fields = {**_identity(id_, created_at, model), **_echo(body), **_sampling(body, defaults)}
@@ -89,7 +87,7 @@ def _echo(body: ResponseRequest) -> dict[str, Any]:
     }
 
 
-def _sampling(body: ResponseRequest, defaults: SamplingDefaults) -> dict[str, Any]:
+def _sampling(body: ResponseRequest, defaults: Profile) -> dict[str, Any]:
     return {
         "temperature": defaults.temperature if body.temperature is None else body.temperature,
         "top_p": defaults.top_p if body.top_p is None else body.top_p,

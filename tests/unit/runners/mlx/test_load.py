@@ -9,7 +9,7 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models import load_mlx
-from proxy_inference_engine.models.load import load_engine, load_tokenizer
+from proxy_inference_engine.models.load import load_engine, load_words
 from proxy_inference_engine.models.resolve import resolve
 from tests.tiny.runners import folder_of
 from tests.tiny.seeing import SEEING
@@ -36,7 +36,7 @@ def test_a_folder_runs_on_mlx(folder: Path, engine: str) -> None:
 
 
 def test_the_tokenizer_alone(folder: Path) -> None:
-    tokenizer, template = load_tokenizer(Config(model=str(folder)))
+    tokenizer, template, _ = load_words(Config(model=str(folder)))
     assert tokenizer.encode("The river") and template is not None and "<|im_start|>" in template
 
 
