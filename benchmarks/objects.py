@@ -35,6 +35,7 @@ class Written:
     ended_s: float
     num_tokens: int
     num_prompt_tokens: int
+    writing_s: float  # after the prompt, as the server tells; 0 where it does not
     num_chars: int  # of its JSON without spaces: what servers can be compared by
     error: str | None  # why it is not valid for its schema
 
@@ -107,6 +108,8 @@ class Objects:
             f"{kind}_prompt_tokens": sum(answer.num_prompt_tokens for answer in answers.values()),
         }
         figures |= {key: value / len(answers) for key, value in sums.items()}
+        writing_s = sum(answer.writing_s for answer in answers.values())
+        figures[f"{kind}_token"] = writing_s / sums[f"{kind}_tokens"]
         return figures | {f"{kind}_tokens_per_s": sums[f"{kind}_tokens"] / sums[kind]}
 
     async def _ask(self, kind: Kind, case: Case, name: str) -> Written:
@@ -164,8 +167,8 @@ def _write(port: int, body: Mapping[str, object], case: Case) -> Written:
     text = _text(answer["choices"][0]["message"])
     value, error = _checked(text, case.schema)
     num_chars = len(text if error else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    usage = answer["usage"]
-    return Written(began, ended, usage["completion_tokens"], usage["prompt_tokens"], num_chars, error)
+    usage, writing_s = answer["usage"], answer.get("timings", {}).get("predicted_ms", 0.0) / 1000
+    return Written(began, ended, usage["completion_tokens"], usage["prompt_tokens"], writing_s, num_chars, error)
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ _LINES = (
     _Line("object_chars", "one object: characters without spaces"),
     _Line("object_prompt_tokens", "one object: prompt tokens"),
     _Line("object_tokens_per_s", "one object: tokens a second, prompt included", better="more"),
+    _Line("object_token", "one object: ms a token after the prompt", 1000, "less"),
     _Line("together_objects_per_s", "8 at once: objects a second", better="more"),
     _Line("together_tokens_per_s", "8 at once: tokens a second", better="more"),
     _Line("together_tokens", "8 at once: tokens an object"),
@@ -35,6 +36,7 @@ _LINES = (
     _Line("call_chars", "one tool call: characters of its arguments without spaces"),
     _Line("call_prompt_tokens", "one tool call: prompt tokens"),
     _Line("call_tokens_per_s", "one tool call: tokens a second, prompt included", better="more"),
+    _Line("call_token", "one tool call: ms a token after the prompt", 1000, "less"),
 )
 
 

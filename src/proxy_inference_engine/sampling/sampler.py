@@ -51,6 +51,7 @@ class Sampler:
         self._key = stream_key(sampling.seed, choice)
         self._bias = _bias(sampling)
         self._penalties = _penalties(sampling, prompt_ids)
+        self._is_plain = self._bias is None and not self._penalties
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
 
     def sample(
@@ -63,14 +64,22 @@ class Sampler:
         """
         assert logits.shape == (self._num_tokens,)
         with np.errstate(over="ignore"):  # what is too small for float32 is as impossible as -inf
-            adjusted, ids = self._narrow(self._adjust(logits, banned), logits, allowed)
+            # Banned ids that are not the best can wait until there are weights: then the logits need no copy.
+            is_late = self._is_plain and allowed is None
+            adjusted, ids = self._narrow(self._adjust(logits, () if is_late else banned), logits, allowed)
             best_index = int(adjusted.argmax())
+            if is_late and best_index in banned:
+                is_late, adjusted = False, self._adjust(logits, banned)
+                best_index = int(adjusted.argmax())
             best = float(adjusted[best_index])
             if not math.isfinite(best):  # argmax finds a NaN before anything else
                 raise InvalidLogits(f"the highest logit is {best}")
             if self._sharpness == 0:
                 return best_index if ids is None else int(ids[best_index])
-            candidates = self._filter(_Candidates(self._weigh(adjusted, best), ids), position)
+            weights = self._weigh(adjusted, best)
+            if is_late and banned:
+                weights[list(banned)] = 0
+            candidates = self._filter(_Candidates(weights, ids), position)
         index = draw(candidates.weights, self.number(position))
         return index if candidates.ids is None else int(candidates.ids[index])
 
@@ -84,7 +93,7 @@ class Sampler:
 
     def _adjust(self, logits: Logits, banned: Collection[int]) -> Logits:
         """Steps 1 to 4, on a copy where there is anything to do."""
-        if self._bias is None and not banned and not self._penalties:
+        if self._is_plain and not banned:
             return logits
         adjusted = logits.copy()
         if self._bias is not None:

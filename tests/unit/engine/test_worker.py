@@ -95,6 +95,20 @@ async def test_sixty_four_streams_at_once_each_get_their_own_answer(start: Start
     assert is_forgotten(worker)
 
 
+async def test_requests_that_come_together_start_in_one_pass(start: Start) -> None:
+    passes: list[int] = []
+    runner = FakeRunner(lanes=(Lane(8, 1024),), end_bias=ENDLESS, on_forward=lambda rows: passes.append(len(rows)))
+    worker = start(runner)
+
+    async def ask(number: int) -> list[Item]:
+        for _ in range(number % 4):  # some turns of the event loop later than others
+            await asyncio.sleep(0)
+        return await everything(worker.submit(make_request(f"{number} asks", id=f"r{number}")))
+
+    await asyncio.gather(*[ask(number) for number in range(8)])
+    assert passes[0] == 8
+
+
 async def test_an_answer_that_was_not_read_in_time_is_not_lost(start: Start) -> None:
     worker = start()
     stream = worker.submit(make_request("hello"))

@@ -154,6 +154,14 @@ def test_banned_tokens_hold_for_one_call_and_against_any_bias() -> None:
     assert sampler.sample(logits, 1) == 1
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 50.0, -math.inf])
+def test_what_a_banned_token_has_for_a_logit_does_not_matter(temperature: float, odd: float) -> None:
+    logits = [1.0, odd, 2.0, 0.5]
+    sampling = Sampling(seed=0, temperature=temperature)
+    assert _support(sampling, logits, (1,)) == _support(sampling, [1.0, -60.0, 2.0, 0.5], (1,))
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 2.0])
 def test_a_bias_of_100_forces_and_minus_100_bans(temperature: float) -> None:
     logits = [3.0, 14.0, -9.0, 12.0]

@@ -56,6 +56,8 @@ class LaneContext:
             raise MemoryError(f"llama.cpp could not make a context of {lane.num_slots} × {lane.slot_tokens} tokens")
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._batch = Batch(MAX_BATCH + lane.num_slots)
+        self._known_logits: Logits = np.empty((0, self._num_tokens), np.float32)  # a view, costly to make
+        self._logits_address = 0
 
     def decode(self, rows: Sequence[Row], first_slot: int) -> list[Logits]:
         """Compute the rows, whose slots start at `first_slot` in this lane; `start` is a position."""
@@ -65,10 +67,21 @@ class LaneContext:
             raise RuntimeError(f"llama_decode returned {status}")
         if num_logits == 0:
             return [np.empty((0, self._num_tokens), np.float32) for _ in rows]
+        logits = self._logits(num_logits)
+        end, of_rows = 0, []
+        for row in rows:
+            end += row.num_logits
+            of_rows.append(logits[end - row.num_logits : end])
+        return of_rows
+
+    def _logits(self, num_rows: int) -> Logits:
+        """Those of the last pass, in place; the library moves them when it needs more room."""
         pointer = llama_cpp.llama_get_logits(self._context)
-        logits = np.ctypeslib.as_array(pointer, shape=(num_logits, self._num_tokens))
-        ends = np.cumsum([row.num_logits for row in rows])
-        return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]
+        address = ctypes.addressof(pointer.contents)
+        if address != self._logits_address or num_rows > len(self._known_logits):
+            self._logits_address = address
+            self._known_logits = np.ctypeslib.as_array(pointer, shape=(num_rows, self._num_tokens))
+        return self._known_logits[:num_rows]
 
     def look(self, index: int, look: Look) -> Logits:
         """Compute the vectors of an image in a slot, by themselves. The logits are the caller's."""
@@ -140,6 +153,12 @@ class Batch:
         for row in rows:
             start, end = end, end + len(row.ids)
             assert end <= len(self._ids), "more tokens than the batch holds"
+            if end == start + 1:  # most rows; single numbers are several times faster than slices
+                self._ids[start] = row.ids[0]
+                self._positions[start] = row.start
+                self._slots[start] = row.slot - first_slot
+                self._has_logits[start] = row.num_logits
+                continue
             self._ids[start:end] = row.ids
             self._positions[start:end] = self._ramp[: end - start]
             self._positions[start:end] += row.start

@@ -7,8 +7,9 @@ from pathlib import Path
 import llama_cpp
 
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.runners.llama_cpp import library
+from proxy_inference_engine.runners.llama_cpp import huge_pages, library
 
+_MAX_READ_BYTES = 1 << 30  # read, so that huge pages can be under it; a larger file is mapped and need not fit
 _ENCODERS = frozenset({"gemma-embedding", "t5encoder"})  # besides those with BERT in their name
 
 
@@ -27,11 +28,16 @@ class Model:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 999 if gpu_layers < 0 else gpu_layers
         params.vocab_only = vocab_only
+        is_read = path.stat().st_size <= _MAX_READ_BYTES
+        if is_read:
+            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         self._progress = llama_cpp.llama_progress_callback(lambda share, _: _report(on_progress, share))
         params.progress_callback = self._progress
         self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise StartupError(f"llama.cpp cannot load {path.name!r}: not a model it knows, or a damaged file")
+        if is_read and not vocab_only:
+            huge_pages.gather()
         self.path = path
         self.vocab = llama_cpp.llama_model_get_vocab(self.handle)
 
