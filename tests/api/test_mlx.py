@@ -78,17 +78,22 @@ def test_streamed_equals_whole(reading: Running) -> None:
 
 def test_many_clients_get_what_one_gets(reading: Running) -> None:
     wishes = [{**chat_body(f"Question {number}"), "temperature": 1, "seed": number} for number in range(6)]
+    check_many_clients(reading, wishes)
+
+
+def check_many_clients(running: Running, bodies: list[Json]) -> None:
+    """Twelve at once hear what each hears alone, and nothing is held afterwards."""
 
     def ask(body: Json) -> str:
-        with reading.openai() as client:
+        with running.openai() as client:
             answer: str = client.chat.completions.create(**body).choices[0].message.content or ""
             return answer
 
-    alone = [ask(wish) for wish in wishes]
+    alone = [ask(body) for body in bodies]
     with ThreadPoolExecutor(12) as pool:
-        assert list(pool.map(ask, wishes * 2)) == alone * 2
-    reading.wait_idle()
-    reading.worker._engine.check()
+        assert list(pool.map(ask, bodies * 2)) == alone * 2
+    running.wait_idle()
+    running.worker._engine.check()
 
 
 def test_structured_output(reading: Running) -> None:
@@ -194,17 +199,7 @@ def test_equal_images_are_found_in_the_cache_and_others_are_not(seeing: Running,
 def test_many_clients_with_images(seeing: Running) -> None:
     pictures = [red(), blue(), FOUR, TALL, red(60, 60), blue(24, 48)]
     bodies = [{**chat_body(f"{number}:", url, "?"), **DRAWN} for number, url in enumerate(pictures)]
-
-    def ask(body: Json) -> str:
-        with seeing.openai() as client:
-            answer: str = client.chat.completions.create(**body).choices[0].message.content or ""
-            return answer
-
-    alone = [ask(body) for body in bodies]
-    with ThreadPoolExecutor(12) as pool:
-        assert list(pool.map(ask, bodies * 2)) == alone * 2
-    seeing.wait_idle()
-    seeing.worker._engine.check()
+    check_many_clients(seeing, bodies)
 
 
 def test_official_clients(seeing: Running) -> None:

@@ -40,7 +40,7 @@ def write_llama(
     _write_vocabulary(writer, vocabulary)
     writer.add_add_eos_token(adds_eos)
     writer.add_add_sep_token(adds_sep)
-    _finish(writer, _llama_tensors(len(vocabulary.tokens)))
+    finish(writer, _llama_tensors(len(vocabulary.tokens)))
     return path
 
 
@@ -54,7 +54,7 @@ def write_bert(path: Path, *, pooling: PoolingType = PoolingType.MEAN, seed: int
     vocabulary = _word_vocabulary()
     _write_vocabulary(writer, vocabulary)
     writer.add_token_type_count(2)
-    _finish(writer, _bert_tensors(len(vocabulary.tokens), pooling == PoolingType.RANK, seed))
+    finish(writer, _bert_tensors(len(vocabulary.tokens), pooling == PoolingType.RANK, seed))
     return path
 
 
@@ -66,7 +66,7 @@ def write_split_llama(folder: Path, max_tensors: int = 8) -> list[Path]:
     writer.add_rope_dimension_count(WIDTH // NUM_HEADS)
     vocabulary = _byte_vocabulary()
     _write_vocabulary(writer, vocabulary)
-    _finish(writer, _llama_tensors(len(vocabulary.tokens)))
+    finish(writer, _llama_tensors(len(vocabulary.tokens)))
     return sorted(folder.glob("split-*-of-*.gguf"))
 
 
@@ -157,7 +157,8 @@ def _random(draw: np.random.Generator, *shape: int) -> NDArray[np.float32]:
     return draw.normal(0.0, 0.4, shape).astype(np.float32)
 
 
-def _finish(writer: GGUFWriter, tensors: Iterator[Tensor]) -> None:
+def finish(writer: GGUFWriter, tensors: Iterator[Tensor]) -> None:
+    """Write all of it."""
     for name, values in tensors:
         writer.add_tensor(name, values)
     writer.write_header_to_file()

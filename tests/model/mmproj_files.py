@@ -7,6 +7,8 @@ import numpy as np
 from gguf import GGUFWriter, TokenType
 from numpy.typing import NDArray
 
+from tests.model.gguf_files import finish
+
 WIDTH, NUM_HEADS, NUM_LAYERS, HIDDEN, CONTEXT = 32, 4, 2, 64, 2048
 EYE_WIDTH, EYE_HIDDEN, EYE_PATCH, EYE_SIDE = 32, 48, 4, 32
 WINDOW = 48  # of the sliding attention of Gemma 3
@@ -78,7 +80,7 @@ def write_reader(path: Path, kind: str) -> Path:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
-    _finish(writer, _reader_tensors(architecture, len(tokens)))
+    finish(writer, _reader_tensors(architecture, len(tokens)))
     return path
 
 
@@ -107,7 +109,7 @@ def write_mmproj(path: Path, kind: str, *, width: int = WIDTH) -> Path:
     writer.add_array("clip.vision.image_mean", [0.5] * 3)
     writer.add_array("clip.vision.image_std", [0.5] * 3)
     writer.add_bool("clip.use_gelu", True)
-    _finish(writer, _eye_tensors(kind, width))
+    finish(writer, _eye_tensors(kind, width))
     return path
 
 
@@ -194,12 +196,3 @@ def _ones(size: int) -> NDArray[np.float32]:
 def _draw(seed: int) -> Callable[..., NDArray[np.float32]]:
     numbers = np.random.default_rng(seed)
     return lambda *shape: numbers.normal(0.0, 0.3, shape).astype(np.float32)
-
-
-def _finish(writer: GGUFWriter, tensors: Iterator[Tensor]) -> None:
-    for name, values in tensors:
-        writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
