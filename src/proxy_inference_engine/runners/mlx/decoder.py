@@ -35,6 +35,11 @@ class _Weights(NamedTuple):
     head: mx.array
     frequencies: mx.array  # (width / 2,)
 
+    @property
+    def products(self) -> list[mx.array]:
+        """What inputs of each width are multiplied by."""
+        return [self.head, *(each for layer in self.layers for each in (layer.qkv, layer.out, layer.down))]
+
 
 class Decoder:
     """Of one model over one pool."""
@@ -42,7 +47,7 @@ class Decoder:
     def __init__(self, weights: _Weights, kernels: Kernels) -> None:
         self._weights = weights
         self._kernels = kernels
-        self._products = Products(weights.head.dtype, max(layer.down.shape[1] for layer in weights.layers))
+        self._products = Products(weights.head.dtype, max(each.shape[1] for each in weights.products))
         angles = mx.arange(kernels.shape.tokens, dtype=mx.float32)[:, None] * weights.frequencies
         self._angles = mx.concatenate([mx.cos(angles), mx.sin(angles)], axis=-1)
         mx.eval(self._angles)
@@ -95,9 +100,8 @@ def make_decoder(model: nn.Module, kernels: Kernels) -> Decoder | None:
     weights = _read(model, kernels.shape.width) if type(model).__module__ in _KINDS else None
     if weights is None:
         return None
-    arrays = [weights.head, *(each for layer in weights.layers for each in (layer.qkv, layer.out, layer.down))]
-    is_alike = all(each.dtype == kernels.pool.dtype for each in arrays)
-    if not is_alike or not takes(kernels.pool.dtype, (each.shape[1] for each in arrays)):
+    is_alike = all(each.dtype == kernels.pool.dtype for each in weights.products)
+    if not is_alike or not takes(kernels.pool.dtype, (each.shape[1] for each in weights.products)):
         return None
     return Decoder(weights, kernels)
 
