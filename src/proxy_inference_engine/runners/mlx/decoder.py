@@ -11,8 +11,9 @@ from mlx import nn
 from mlx_lm.models.rope_utils import Llama3RoPE
 
 from proxy_inference_engine.runners.mlx.fusion import fused_weights
-from proxy_inference_engine.runners.mlx.kernels import Kernels, Layer, Where, joined
+from proxy_inference_engine.runners.mlx.kernels import Kernels, Layer, Place, Prompt, Where, joined, on_device, upload
 from proxy_inference_engine.runners.mlx.products import Norm, Products, make_norm, takes
+from proxy_inference_engine.runners.mlx.rows import SlotRow
 
 _KINDS = ("mlx_lm.models.llama", "mlx_lm.models.qwen3")
 _QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
@@ -60,6 +61,33 @@ class Decoder:
         compute = self._compute_one if rows * tokens == 1 else self._compute_many
         return compute(hidden, where, tokens)
 
+    def prompt(self, row: SlotRow) -> tuple[mx.array, mx.array]:
+        """Logits of the last positions of a long row, (num_logits, vocabulary), and what has to be computed for its K
+        and V where no logits are wanted."""
+        layers, products, kernels = self._weights.layers, self._products, self._kernels
+        num_tokens = row.num_tokens
+        turn = row.start if row.turn is None else row.turn
+        where = Prompt(
+            slot=row.slot,
+            start=row.start,
+            places=upload([Place(row.slot, row.start, num_tokens, index) for index in range(len(layers))]),
+            turns=on_device(mx.array([turn])),
+            angles=self._angles,
+        )
+        hidden = self._weights.embedding(on_device(row.ids)[:num_tokens])
+        normed = mx.fast.rms_norm(hidden, layers[0].norm.weights, layers[0].norm.eps)
+        for layer, following in zip(layers, self._following_norms(), strict=True):
+            queries = kernels.turn(normed @ layer.qkv.T, layer.attention, where)
+            found = kernels.look(queries, layer.attention, where)
+            hidden, normed = products.add_norm(hidden, found @ layer.out.T, layer.inner_norm)
+            gated = products.gate(normed @ layer.gate_up.T)
+            hidden, normed = products.add_norm(hidden, gated @ layer.down.T, following)
+        return normed[num_tokens - row.num_logits :] @ self._weights.head.T, normed
+
+    def _following_norms(self) -> list[Norm]:
+        """What is done to what comes out of each layer."""
+        return [*(layer.norm for layer in self._weights.layers[1:]), self._weights.norm]
+
     def _compute_one(self, hidden: mx.array, where: Where, tokens: int) -> mx.array:
         product = self._products.product
         for layer in self._weights.layers:
@@ -72,9 +100,8 @@ class Decoder:
 
     def _compute_many(self, hidden: mx.array, where: Where, tokens: int) -> mx.array:
         layers, products = self._weights.layers, self._products
-        norms = [*(layer.norm for layer in layers[1:]), self._weights.norm]
         normed = mx.fast.rms_norm(hidden, layers[0].norm.weights, layers[0].norm.eps)
-        for layer, following in zip(layers, norms, strict=True):
+        for layer, following in zip(layers, self._following_norms(), strict=True):
             found = self._attend(normed @ layer.qkv.T, layer, where, tokens)
             hidden, normed = products.add_norm(hidden, found @ layer.out.T, layer.inner_norm)
             gated = products.gate(normed @ layer.gate_up.T)

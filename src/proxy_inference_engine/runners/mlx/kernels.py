@@ -8,18 +8,21 @@ within a pass no kernel reads a place that another one of it writes, and passes 
 A pool is (layers, 2, slots, heads, tokens, width): K, then V.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from proxy_inference_engine.runners.mlx.pool_sources import ATTEND, LOAD, STORE
+from proxy_inference_engine.runners.mlx.pool_sources import ATTEND, LOAD, STORE, TURN
 
 MAX_PARTS = 32
 
 _WARPS = 4
-_UNROLLED = 1
-_MAX_HELD = 16  # numbers of queries that a thread holds of either half
+_MAX_HELD = 32  # numbers of queries that a thread holds
+_MAX_RING = 32 << 10  # bytes of keys and values on their way to a block
 _FEW = 4
+_MAX_LOOK, _MIN_LOOK_GENERATION = 128, 8  # width of a head; of a device
 _PIECE, _COPIERS = 16, 256  # bytes that a thread copies, threads of a block
 
 
@@ -56,6 +59,16 @@ class Layer(NamedTuple):
     eps: float = 0.0
 
 
+class Prompt(NamedTuple):
+    """What every layer's attention needs of a prompt that is computed alone."""
+
+    slot: int
+    start: int
+    places: list[mx.array]  # of every layer, from `upload`
+    turns: mx.array  # the position that its first token is turned by
+    angles: mx.array  # (positions, width): cosines, then sines
+
+
 class New(NamedTuple):
     """Queries, keys and values of a pass."""
 
@@ -78,6 +91,28 @@ def joined(array: mx.array, shape: Shape) -> New:
     return New((array,) * 3, num_queries, tokens, (rows, tokens, num_queries * shape.width), is_joined=True)
 
 
+class _Plan(NamedTuple):
+    """How a block divides its work; `pool_sources.ATTEND` says what these are."""
+
+    lanes: int
+    queries: int
+    stripes: int
+    unrolled: int
+    stages: int
+
+
+@cache
+def _plan(width: int, number_bytes: int, group: int) -> _Plan:
+    lanes = 16 if width >= 64 else 8
+    held = width // lanes
+    queries = max(n for n in range(1, group + 1) if group % n == 0 and (n == 1 or n * held <= _MAX_HELD))
+    sets = group // queries
+    stripes = max(1, _WARPS // sets)
+    ring = 2 * width * number_bytes * 32 // lanes * sets * stripes  # one key of every lane
+    unrolled = 2 if 2 * 2 * ring <= _MAX_RING else 1
+    return _Plan(lanes, queries, stripes, unrolled, max(2, min(4, _MAX_RING // (ring * unrolled))))
+
+
 class Kernels:
     """Compiled by MLX at their first use, for each type and shape."""
 
@@ -87,6 +122,8 @@ class Kernels:
         inputs = ["queries", "keys", "values", "pool", "slots", "starts", "counts", "layer", "numbers"]
         inputs += ["turns", "angles", "query_weights", "key_weights", "ahead", "counters"]
         self._attend = kernel("pie_attend", inputs, ["out", "parts"], ATTEND)
+        inputs = ["joined", "pool", "place", "numbers", "turns", "angles", "query_weights", "key_weights"]
+        self._turn = kernel("pie_turn", inputs, ["out"], TURN)
         self._store = kernel("pie_store", ["source", "pool", "place"], ["done"], STORE)
         self._load = kernel("pie_load", ["pool", "place"], ["out"], LOAD)
         numbers = mx.arange(shape.layers + _FEW, dtype=mx.int32)
@@ -94,15 +131,17 @@ class Kernels:
         self._numbers: dict[tuple[float, float], mx.array] = {}
         self._counters = mx.zeros((shape.slots * shape.heads * max_tokens,), mx.int32)
         self._no_angles, self._no_weights = mx.zeros((1,), mx.float32), mx.zeros((1, 1), dtype)
+        # Whether MLX's attention takes keys and values as they lie in the pool: what cuDNN has a kernel for.
+        generation = int(mx.device_info().get("compute_capability_major", _MIN_LOOK_GENERATION))
+        self.can_look = shape.width <= _MAX_LOOK and dtype.size == 2 and generation >= _MIN_LOOK_GENERATION
         mx.eval(self.pool, self._layers, self._counters, self._no_angles, self._no_weights)
 
     def attend(self, new: New, layer: Layer, where: Where, ahead: mx.array | None = None) -> mx.array:
         """What the queries find, after the new K and V are written to the pool. `ahead` are weights needed next."""
         num_rows, parts = where.num_rows, where.num_parts
         width, group = self.shape.width, new.num_queries // self.shape.heads
-        queries = max(n for n in range(1, group + 1) if group % n == 0 and (n == 1 or n * width // 16 <= _MAX_HELD))
-        stripes = max(1, _WARPS * queries // group)
-        threads = group // queries * stripes * 32
+        plan = _plan(width, self.pool.dtype.size, group)
+        threads = group // plan.queries * plan.stripes * 32
         num_places = num_rows * self.shape.heads * new.num_tokens
         found_size = num_places * parts * group * (width + 2)
         weights = (layer.query_weights, layer.key_weights)
@@ -117,8 +156,8 @@ class Kernels:
             ],
             template=[
                 *(("T", self.pool.dtype), ("WIDTH", width), ("HEADS", self.shape.heads), ("GROUP", group)),
-                *(("QUERIES", queries), ("STRIPES", stripes), ("UNROLLED", _UNROLLED), ("MAX_PARTS", MAX_PARTS)),
-                *(("JOINED", new.is_joined), ("TURNED", where.turns is not None)),
+                *((name.upper(), number) for name, number in zip(_Plan._fields, plan, strict=True)),
+                *(("MAX_PARTS", MAX_PARTS), ("JOINED", new.is_joined), ("TURNED", where.turns is not None)),
                 *(("NORMED", layer.query_weights is not None), ("HAS_AHEAD", ahead is not None)),
             ],
             grid=(num_rows * self.shape.heads * threads, parts, new.num_tokens),
@@ -128,6 +167,43 @@ class Kernels:
         )
         return out
 
+    def turn(self, array: mx.array, layer: Layer, where: Prompt) -> mx.array:
+        """Of a prompt's joined queries, keys and values (tokens, heads × width) the queries, normed and turned, after
+        K and V are written to the pool."""
+        tokens, size = array.shape
+        num_heads = size // self.shape.width
+        num_queries = num_heads - 2 * self.shape.heads
+        weights = (layer.query_weights, layer.key_weights)
+        out: mx.array
+        (out,) = self._turn(
+            inputs=[
+                *(array, self.pool, where.places[layer.number], self._number(layer), where.turns, where.angles),
+                *(self._no_weights if each is None else each for each in weights),
+            ],
+            template=[
+                *(("T", self.pool.dtype), ("WIDTH", self.shape.width), ("HEADS", self.shape.heads)),
+                *(("GROUP", num_queries // self.shape.heads), ("NORMED", layer.query_weights is not None)),
+            ],
+            grid=(-(-tokens * num_heads * 8 // _COPIERS) * _COPIERS, 1, 1),
+            threadgroup=(_COPIERS, 1, 1),
+            output_shapes=[(tokens, num_queries * self.shape.width)],
+            output_dtypes=[self.pool.dtype],
+        )
+        return out
+
+    def look(self, queries: mx.array, layer: Layer, where: Prompt) -> mx.array:
+        """What a prompt's queries (tokens, heads × width) find in the pool, up to each one's own token. Keys and values
+        are views: a copy of them would not wait for `turn` to write them, as the attention does that needs its queries.
+        """
+        tokens, width = queries.shape[0], self.shape.width
+        asked = queries.reshape(1, tokens, -1, width).transpose(0, 2, 1, 3)
+        at, slot, end = layer.number, where.slot, where.start + tokens
+        keys, values = (
+            self.pool[at : at + 1, half : half + 1, slot : slot + 1, :, :end].squeeze((0, 1)) for half in (0, 1)
+        )
+        found = mx.fast.scaled_dot_product_attention(asked, keys, values, scale=layer.scale, mask="causal")
+        return found.transpose(0, 2, 1, 3).reshape(tokens, -1)
+
     def _number(self, layer: Layer) -> mx.array:
         key = (layer.scale, layer.eps)
         if key not in self._numbers:
@@ -135,11 +211,11 @@ class Kernels:
             mx.eval(self._numbers[key])  # now: it is no part of the pass that is being traced
         return self._numbers[key]
 
-    def store(self, source: mx.array, place: "Place") -> mx.array:
-        """Write (layers, 2, heads, tokens, width) to a slot."""
+    def store(self, source: mx.array, place: mx.array) -> mx.array:
+        """Write (layers, 2, heads, tokens, width) to a slot; `place` is from `upload`."""
         done: mx.array
         (done,) = self._store(
-            inputs=[source, self.pool, place.array()],
+            inputs=[source, self.pool, place],
             template=self._copying(),
             grid=(*self._grid(source.shape[3]), source.shape[0] * 2 * self.shape.heads, 1),
             threadgroup=(_COPIERS, 1, 1),
@@ -153,7 +229,7 @@ class Kernels:
         shape = self.shape
         out: mx.array
         (out,) = self._load(
-            inputs=[self.pool, place.array()],
+            inputs=[self.pool, *upload([place])],
             template=self._copying(),
             grid=(*self._grid(place.num_tokens), shape.layers * 2 * shape.heads, 1),
             threadgroup=(_COPIERS, 1, 1),
@@ -179,8 +255,12 @@ class Place(NamedTuple):
     num_tokens: int
     first_layer: int = 0
 
-    def array(self) -> mx.array:
-        return mx.array(self, mx.int32)
+
+def upload(places: Sequence[Place]) -> list[mx.array]:
+    """Each as kernels take it; one copy to the device for all."""
+    size = len(Place._fields)
+    numbers = on_device(mx.array([number for place in places for number in place], mx.int32))
+    return [numbers[at : at + size] for at in range(0, size * len(places), size)]
 
 
 def on_device(numbers: mx.array) -> mx.array:

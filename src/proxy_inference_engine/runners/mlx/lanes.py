@@ -68,10 +68,13 @@ def _trial(pool: Pool, head: Head, num_layers: int) -> float:
 
 
 def _try(memory: Memory) -> NDArray[np.float32]:
-    """Logits after a prompt that is computed alone and a batch of one token, and after one of many."""
-    memory.forward([SlotRow(0, 0, mx.array(_TRIAL_IDS), 1)])
-    mx.eval(memory.started())
-    found, start = [], len(_TRIAL_IDS)
+    """Logits after both halves of a prompt that is computed alone, a batch of one token, and one of many."""
+    found, start = [], 0
+    for _ in range(2):
+        (logits,) = memory.forward([SlotRow(0, start, mx.array(_TRIAL_IDS), 1)])
+        mx.eval(memory.started())
+        found.append(np.array(logits.astype(mx.float32)))
+        start += len(_TRIAL_IDS)
     for ids in (_TRIAL_IDS[:1], _TRIAL_IDS[:8]):
         numbers = (np.array([n], np.int32) for n in (0, start, start, len(ids)))
         found.append(np.array(memory.forward_batch(Batch(mx.array([ids]), *numbers)).astype(mx.float32)))

@@ -9,7 +9,17 @@ import numpy as np
 
 from proxy_inference_engine.runners.mlx.decoder import Decoder
 from proxy_inference_engine.runners.mlx.head import Head
-from proxy_inference_engine.runners.mlx.kernels import MAX_PARTS, Kernels, Layer, Place, Shape, Where, apart, on_device
+from proxy_inference_engine.runners.mlx.kernels import (
+    MAX_PARTS,
+    Kernels,
+    Layer,
+    Place,
+    Shape,
+    Where,
+    apart,
+    on_device,
+    upload,
+)
 from proxy_inference_engine.runners.mlx.rows import MAX_SHORT, Batch, Numbers, SlotRow
 from proxy_inference_engine.runners.mlx.segment import KvSegment
 from proxy_inference_engine.runners.mlx.slots import compute_row, row_mask
@@ -41,15 +51,14 @@ class _BatchView:
 class _RowView:
     """The same for one row alone, whose attention is MLX's own: over what the slot had and what is new."""
 
-    def __init__(self, pool: "Pool", layer: int, row: SlotRow, orders: list[mx.array]) -> None:
+    def __init__(self, pool: "Pool", layer: int, row: SlotRow, place: mx.array, turn: mx.array | int) -> None:
         self._pool, self._layer, self._slot, self._start = pool, layer, row.slot, row.start
-        self._orders = orders
-        self.offset = row.start if row.turn is None else row.turn
+        self._place = place
+        self.offset = turn
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         new = mx.stack([keys, values], axis=1)  # (1, 2, heads, tokens, width)
-        place = Place(self._slot, self._start, keys.shape[2], self._layer)
-        self._orders.append(self._pool.kernels.store(new, place))
+        self._pool.order(self._pool.kernels.store(new, self._place))
         if self._start == 0:
             return keys, values
         past = self._pool.kernels.pool[self._layer, :, self._slot : self._slot + 1, :, : self._start]
@@ -137,8 +146,22 @@ class Pool:
         return [self._forward(row) for row in rows]
 
     def _forward(self, row: SlotRow) -> mx.array:
-        views = [_RowView(self, layer, row, self._orders) for layer in range(self.kernels.shape.layers)]
-        return row.compute(list(views)) if row.compute is not None else compute_row(self._head, row, views)
+        if self._decoder is not None and row.compute is None and self.kernels.can_look:
+            logits, last = self._decoder.prompt(row)
+            self.order(last)
+            return logits
+        layers = range(self.kernels.shape.layers)
+        places = upload([Place(row.slot, row.start, row.num_tokens, layer) for layer in layers])
+        turn = row.start if row.turn is None else row.turn
+        if row.compute is not None:
+            return row.compute([_RowView(self, layer, row, places[layer], turn) for layer in layers])
+        ids, turns = on_device(row.ids)[: row.num_tokens], on_device(mx.array([turn]))[:1]
+        views = [_RowView(self, layer, row, places[layer], turns) for layer in layers]
+        return compute_row(self._head, row._replace(ids=ids), views)
+
+    def order(self, array: mx.array) -> None:
+        """To be computed with the next pass though nothing of it needs it."""
+        self._orders.append(array)
 
     def started(self) -> list[mx.array]:
         orders, self._orders = self._orders, []
@@ -166,12 +189,13 @@ class Pool:
         return KvSegment([copy], end - start)
 
     def restore(self, slot: int, segments: Sequence[KvSegment], num_tokens: int) -> None:
-        at, orders = 0, []
+        at, places = 0, []
         for segment in segments:
             count = min(segment.num_tokens, num_tokens - at)
-            orders.append(self.kernels.store(segment.arrays[0], Place(slot, at, count)))
+            places.append(Place(slot, at, count))
             at += count
-        mx.async_eval(orders)
+        sources = (segment.arrays[0] for segment in segments)
+        mx.async_eval([self.kernels.store(*each) for each in zip(sources, upload(places), strict=True)])
 
 
 def _intercept() -> None:

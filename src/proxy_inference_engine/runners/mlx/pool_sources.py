@@ -1,8 +1,10 @@
 """The CUDA source of our kernels over a pool. What is in capitals is a constant of a kernel that MLX compiles."""
 
 # One block: a row, a K/V head, a part of its past keys, one of its new tokens. A warp: QUERIES of the query heads that
-# share the K/V head, and every STRIPES-th run of keys; eight lanes a key, each with a piece of either half of it, so
-# that what is turned together lies together. What is new is read where it was computed, by the last part.
+# share the K/V head, and every STRIPES-th run of keys; LANES a key, each with a piece of either half of it, so that
+# what is turned together lies together. Runs come to a ring of STAGES in shared memory while earlier ones are
+# computed: held in registers they would leave room for fewer blocks. What is new is read where it was computed, by the
+# last part.
 # Where there are several parts, the block that ends last joins what all found, and sets its counter back.
 # What changes from pass to pass is no constant: a kernel takes seconds to compile.
 ATTEND = """
@@ -16,9 +18,9 @@ ATTEND = """
       for (long line = (long)block * blockDim.x + threadIdx.x; line < lines; line += threads)
         asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)ahead + line * 128));
     }
-    constexpr int PIECE = WIDTH / 16, SETS = GROUP / QUERIES, RUN = 4 * UNROLLED;
-    const int warp = threadIdx.x >> 5, set = warp % SETS, stripe = warp / SETS;
-    const int within = threadIdx.x & 7, quarter = (threadIdx.x >> 3) & 3;
+    constexpr int PIECE = WIDTH / (2 * LANES), KEYS = 32 / LANES, RUN = KEYS * UNROLLED, SETS = GROUP / QUERIES;
+    const int warp = threadIdx.x >> 5, set = warp % SETS, stripe = warp / SETS, lane = threadIdx.x & 31;
+    const int within = lane % LANES, which = lane / LANES;
     const int start = starts[row], slot = slots[row], count = counts[row], at_layer = layer[0];
     const int turn = TURNED ? turns[row] : 0;
     if (token >= count) return;
@@ -29,7 +31,7 @@ ATTEND = """
     const int num_slots = pool_shape[2], capacity = pool_shape[4];
     const long slot_size = (long)HEADS * capacity * WIDTH;
     T* slot_keys = const_cast<T*>(pool) + ((long)at_layer * 2 * num_slots + slot) * slot_size
-                   + (long)head * capacity * WIDTH + within * PIECE;
+                   + (long)head * capacity * WIDTH;
     T* slot_values = slot_keys + (long)num_slots * slot_size;
     // Joined, a token's queries, keys and values lie behind each other; apart, a head's tokens do.
     constexpr int ASKED = GROUP * HEADS * WIDTH, FOUND = HEADS * WIDTH, ALL = ASKED + 2 * FOUND;
@@ -47,7 +49,7 @@ ATTEND = """
         float squares = 0.f;
         #pragma unroll
         for (int e = 0; e < 2 * PIECE; e++) squares += found.at[e] * found.at[e];
-        for (int o = 4; o > 0; o >>= 1) squares += __shfl_xor_sync(0xffffffff, squares, o);
+        for (int o = LANES / 2; o > 0; o >>= 1) squares += __shfl_xor_sync(0xffffffff, squares, o);
         const float factor = rsqrtf(squares / WIDTH + numbers[1]);
         #pragma unroll
         for (int e = 0; e < PIECE; e++) {
@@ -67,6 +69,36 @@ ATTEND = """
       }
       return found;
     };
+
+    constexpr int RING = STAGES * 2 * RUN * WIDTH, FINDERS = STRIPES * KEYS;  // sums take the rings' place at the end
+    constexpr int RINGS_BYTES = SETS * STRIPES * RING * sizeof(T), SUMS_BYTES = FINDERS * GROUP * WIDTH * 4;
+    __shared__ __align__(16) unsigned char room[RINGS_BYTES > SUMS_BYTES ? RINGS_BYTES : SUMS_BYTES];
+    T* ring = (T*)room + warp * RING;
+    const int per_part = (start + num_parts - 1) / num_parts;
+    const int first = part * per_part, last = min(start, first + per_part);
+    const int past = max(0, last - first), new_keys_here = part == num_parts - 1 ? token + 1 : 0;
+    // Runs of what is past, then runs of what is new: one loop, since code that is not in its cache is slow.
+    const int past_runs = (past + RUN - 1) / RUN, runs = past_runs + (new_keys_here + RUN - 1) / RUN;
+    int asked_run = stripe, asked_stage = 0;
+    auto ask = [&]() {
+      if (asked_run < past_runs) {
+        constexpr int EACH = 16 / sizeof(T), OF_KEY = WIDTH / EACH;
+        T* to = ring + asked_stage * 2 * RUN * WIDTH;
+        #pragma unroll
+        for (int i = lane; i < RUN * OF_KEY; i += 32) {
+          const long from = (long)min(first + asked_run * RUN + i / OF_KEY, last - 1) * WIDTH + i % OF_KEY * EACH;
+          const unsigned key_place = __cvta_generic_to_shared(to + i * EACH);
+          const unsigned value_place = __cvta_generic_to_shared(to + RUN * WIDTH + i * EACH);
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(key_place), "l"(slot_keys + from));
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(value_place), "l"(slot_values + from));
+        }
+      }
+      asm volatile("cp.async.commit_group;");
+      asked_run += STRIPES;
+      asked_stage = asked_stage + 1 == STAGES ? 0 : asked_stage + 1;
+    };
+    #pragma unroll 1
+    for (int s = 0; s < STAGES - 1; s++) ask();
 
     __shared__ float asked_numbers[GROUP][WIDTH];
     #pragma unroll 1
@@ -91,69 +123,67 @@ ATTEND = """
         sum[p].at[e] = 0.f;
       }
     }
-    Piece k[UNROLLED][2], v[UNROLLED][2], next_k[UNROLLED][2], next_v[UNROLLED][2];
-    auto take = [&](int num_keys) {  // of the run, counted from this quarter's first
+    auto take = [&](const T* keys_at, const T* values_at, int num_keys) {  // counted from this lane's first
+      float score[UNROLLED][QUERIES];
+      #pragma unroll
+      for (int u = 0; u < UNROLLED; u++) {
+        const Piece one = *(const Piece*)(keys_at + u * KEYS * WIDTH);
+        const Piece other = *(const Piece*)(keys_at + u * KEYS * WIDTH + WIDTH / 2);
+        #pragma unroll
+        for (int p = 0; p < QUERIES; p++) {
+          float its = 0.f;
+          #pragma unroll
+          for (int e = 0; e < PIECE; e++) its += q[p].at[e] * NUMBER(one, e) + q[p].at[PIECE + e] * NUMBER(other, e);
+          for (int o = LANES / 2; o > 0; o >>= 1) its += __shfl_xor_sync(0xffffffff, its, o);
+          score[u][p] = u * KEYS < num_keys ? its : -1e30f;
+        }
+      }
       #pragma unroll
       for (int p = 0; p < QUERIES; p++) {
-        float score[UNROLLED], now_most = most[p];
+        float now_most = most[p];
         #pragma unroll
-        for (int u = 0; u < UNROLLED; u++) {
-          score[u] = 0.f;
+        for (int u = 0; u < UNROLLED; u++) now_most = fmaxf(now_most, score[u][p]);
+        if (now_most > most[p]) {
+          const float kept = __expf(most[p] - now_most);
+          most[p] = now_most;
+          total[p] *= kept;
           #pragma unroll
-          for (int e = 0; e < PIECE; e++)
-            score[u] += q[p].at[e] * NUMBER(k[u][0], e) + q[p].at[PIECE + e] * NUMBER(k[u][1], e);
-          for (int o = 4; o > 0; o >>= 1) score[u] += __shfl_xor_sync(0xffffffff, score[u], o);
-          if (u * 4 >= num_keys) score[u] = -1e30f;
-          now_most = fmaxf(now_most, score[u]);
+          for (int e = 0; e < 2 * PIECE; e++) sum[p].at[e] *= kept;
         }
-        const float kept = __expf(most[p] - now_most);
-        most[p] = now_most;
-        total[p] *= kept;
-        #pragma unroll
-        for (int e = 0; e < 2 * PIECE; e++) sum[p].at[e] *= kept;
         #pragma unroll
         for (int u = 0; u < UNROLLED; u++) {
-          const float weight = u * 4 < num_keys ? __expf(score[u] - now_most) : 0.f;
-          total[p] += weight;
+          score[u][p] = u * KEYS < num_keys ? __expf(score[u][p] - now_most) : 0.f;
+          total[p] += score[u][p];
+        }
+      }
+      #pragma unroll
+      for (int u = 0; u < UNROLLED; u++) {
+        const Piece one = *(const Piece*)(values_at + u * KEYS * WIDTH);
+        const Piece other = *(const Piece*)(values_at + u * KEYS * WIDTH + WIDTH / 2);
+        #pragma unroll
+        for (int p = 0; p < QUERIES; p++)
           #pragma unroll
           for (int e = 0; e < PIECE; e++) {
-            sum[p].at[e] += weight * NUMBER(v[u][0], e);
-            sum[p].at[PIECE + e] += weight * NUMBER(v[u][1], e);
+            sum[p].at[e] += score[u][p] * NUMBER(one, e);
+            sum[p].at[PIECE + e] += score[u][p] * NUMBER(other, e);
           }
-        }
       }
     };
 
-    const int per_part = (start + num_parts - 1) / num_parts;
-    const int first = part * per_part, last = min(start, first + per_part);
-    auto fetch = [&](int i) {
-      #pragma unroll
-      for (int u = 0; u < UNROLLED; u++) {
-        const long place = (long)min(i + u * 4 + quarter, last - 1) * WIDTH;
-        next_k[u][0] = *(const Piece*)(slot_keys + place);
-        next_k[u][1] = *(const Piece*)(slot_keys + place + WIDTH / 2);
-        next_v[u][0] = *(const Piece*)(slot_values + place);
-        next_v[u][1] = *(const Piece*)(slot_values + place + WIDTH / 2);
-      }
-    };
-    const int past = max(0, last - first), new_keys_here = part == num_parts - 1 ? token + 1 : 0;
-    // Runs of what is past, then runs of what is new: one loop, since code that is not in its cache is slow.
-    const int past_runs = (past + RUN - 1) / RUN, runs = past_runs + (new_keys_here + RUN - 1) / RUN;
-    if (stripe < past_runs) fetch(first + stripe * RUN);
+    int stage = 0;
     #pragma unroll 1
     for (int run = stripe; run < runs; run += STRIPES) {
       const bool is_past = run < past_runs;
-      const int at = (is_past ? first + run * RUN : (run - past_runs) * RUN) + quarter;
-      if (is_past) {
-        #pragma unroll
-        for (int u = 0; u < UNROLLED; u++)
-          #pragma unroll
-          for (int half = 0; half < 2; half++) { k[u][half] = next_k[u][half]; v[u][half] = next_v[u][half]; }
-        if (run + STRIPES < past_runs) fetch(first + (run + STRIPES) * RUN);
-      } else {
+      const int at = (is_past ? first + run * RUN : (run - past_runs) * RUN) + which;
+      T* keys_at = ring + (stage * 2 * RUN + which) * WIDTH + within * PIECE;
+      T* values_at = keys_at + RUN * WIDTH;
+      __syncwarp();  // all have read what is overwritten now
+      ask();
+      asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 1) : "memory");
+      if (!is_past) {
         #pragma unroll 1
         for (int u = 0; u < UNROLLED; u++) {
-          const int j = min(at + u * 4, token);
+          const int j = min(at + u * KEYS, token);
           const Numbers key = turned(new_keys + j * token_step, key_weights, j);
           Piece halves[4];
           #pragma unroll
@@ -163,32 +193,29 @@ ATTEND = """
           }
           halves[2] = *(const Piece*)(new_values + j * token_step);
           halves[3] = *(const Piece*)(new_values + j * token_step + WIDTH / 2);
-          if (at + u * 4 == token && set == 0) {
-            const long place = (long)(start + token) * WIDTH;
-            *(Piece*)(slot_keys + place) = halves[0];
-            *(Piece*)(slot_keys + place + WIDTH / 2) = halves[1];
-            *(Piece*)(slot_values + place) = halves[2];
-            *(Piece*)(slot_values + place + WIDTH / 2) = halves[3];
-          }
-          #pragma unroll
-          for (int other = 0; other < UNROLLED; other++)
-            if (other == u) {
-              k[other][0] = halves[0];
-              k[other][1] = halves[1];
-              v[other][0] = halves[2];
-              v[other][1] = halves[3];
-            }
+          auto put = [&](T* key_to, T* value_to) {
+            *(Piece*)key_to = halves[0];
+            *(Piece*)(key_to + WIDTH / 2) = halves[1];
+            *(Piece*)value_to = halves[2];
+            *(Piece*)(value_to + WIDTH / 2) = halves[3];
+          };
+          put(keys_at + u * KEYS * WIDTH, values_at + u * KEYS * WIDTH);
+          const long place = (long)(start + token) * WIDTH + within * PIECE;
+          if (at + u * KEYS == token && set == 0) put(slot_keys + place, slot_values + place);
         }
       }
-      take((is_past ? last : new_keys_here) - at);
+      __syncwarp();
+      take(keys_at, values_at, (is_past ? last : new_keys_here) - at);
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
 
-    constexpr int FINDERS = STRIPES * 4;
     __shared__ float mosts[FINDERS][GROUP], totals[FINDERS][GROUP];
-    __shared__ __align__(16) float sums[FINDERS][GROUP][WIDTH];
+    float (*sums)[GROUP][WIDTH] = (float (*)[GROUP][WIDTH])room;
     #pragma unroll
     for (int p = 0; p < QUERIES; p++) {
-      const int finder = stripe * 4 + quarter, g = set * QUERIES + p;
+      const int finder = stripe * KEYS + which, g = set * QUERIES + p;
       mosts[finder][g] = most[p];
       totals[finder][g] = total[p];
       #pragma unroll
@@ -257,6 +284,52 @@ ATTEND = """
       at[2] = (T)(all.z / all_total); at[3] = (T)(all.w / all_total);
     }
     if (threadIdx.x == 0) *counter = 0;
+"""
+
+# Of the joined queries, keys and values of a prompt: queries come out normed and turned, keys and values go to a slot.
+# Eight lanes: one head of one token, each with a piece of either half of it.
+TURN = """
+    constexpr int PIECE = WIDTH / 16, QUERIES = GROUP * HEADS, ALL = QUERIES + 2 * HEADS;
+    struct alignas(sizeof(T) * PIECE < 16 ? sizeof(T) * PIECE : 16) Piece { T at[PIECE]; };
+    const int num_items = joined_shape[0] * ALL, given = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    const int item = min(given, num_items - 1), token = item / ALL, head = item % ALL, within = threadIdx.x & 7;
+    const int slot = place[0], start = place[1], at_layer = place[3], turn = turns[0];
+    const T* from = joined + (long)item * WIDTH + within * PIECE;
+    Piece one = *(const Piece*)from, other = *(const Piece*)(from + WIDTH / 2);
+    float x[PIECE], y[PIECE];
+    #pragma unroll
+    for (int e = 0; e < PIECE; e++) { x[e] = (float)one.at[e]; y[e] = (float)other.at[e]; }
+    if constexpr (NORMED) {
+      float squares = 0.f;
+      #pragma unroll
+      for (int e = 0; e < PIECE; e++) squares += x[e] * x[e] + y[e] * y[e];
+      for (int o = 4; o > 0; o >>= 1) squares += __shfl_xor_sync(0xffffffff, squares, o);
+      const float factor = rsqrtf(squares / WIDTH + numbers[1]);
+      const T* weights = (head < QUERIES ? query_weights : key_weights) + within * PIECE;
+      #pragma unroll
+      for (int e = 0; e < PIECE; e++) {
+        x[e] *= factor * (float)weights[e];
+        y[e] *= factor * (float)weights[WIDTH / 2 + e];
+      }
+    }
+    if (given >= num_items) return;
+    if (head < QUERIES + HEADS) {
+      const float* its_angles = angles + (long)(turn + token) * WIDTH + within * PIECE;
+      #pragma unroll
+      for (int e = 0; e < PIECE; e++) {
+        const float cosine = its_angles[e], sine = its_angles[WIDTH / 2 + e];
+        one.at[e] = (T)(x[e] * cosine - y[e] * sine);
+        other.at[e] = (T)(y[e] * cosine + x[e] * sine);
+      }
+    }
+    T* to = out + ((long)token * QUERIES + head) * WIDTH;
+    if (head >= QUERIES) {
+      const int num_slots = pool_shape[2], capacity = pool_shape[4], is_value = head >= QUERIES + HEADS;
+      const long its_slot = (long)(at_layer * 2 + is_value) * num_slots + slot;
+      to = const_cast<T*>(pool) + ((its_slot * HEADS + (head - QUERIES) % HEADS) * capacity + start + token) * WIDTH;
+    }
+    *(Piece*)(to + within * PIECE) = one;
+    *(Piece*)(to + within * PIECE + WIDTH / 2) = other;
 """
 
 # Between (layers, 2, heads, tokens, width) and a slot. One row of blocks: a layer's K or V of one head, whose tokens

@@ -59,6 +59,22 @@ def _attend(given: dict[str, mx.array], constants: dict[str, Any], grid: Any, th
     return [found if constants["JOINED"] else found.transpose(0, 2, 1, 3)]
 
 
+def _turn(given: dict[str, mx.array], constants: dict[str, Any], *_: Any) -> list[mx.array]:
+    slot, start, count, layer = _place(given)
+    joined = given["joined"].astype(mx.float32).reshape(count, -1, constants["WIDTH"])
+    num_keys = constants["HEADS"]
+    num_queries = num_keys * constants["GROUP"]
+    queries, keys, values = mx.split(joined, [num_queries, num_queries + num_keys], axis=1)
+    if constants["NORMED"]:
+        eps = given["numbers"][1]
+        queries, keys = _normed(queries, given["query_weights"], eps), _normed(keys, given["key_weights"], eps)
+    angles = given["angles"][given["turns"][0] + mx.arange(count)][:, None]
+    pool = given["pool"]
+    for half, new in enumerate((_turned(keys, angles), values)):
+        pool[layer, half, slot, :, start : start + count] = new.transpose(1, 0, 2).astype(pool.dtype)
+    return [_turned(queries, angles)]
+
+
 def _heads(given: dict[str, mx.array], constants: dict[str, Any], rows: int, tokens: int) -> list[mx.array]:
     """Queries, keys and values, each (rows, tokens, heads, width)."""
     if not constants["JOINED"]:
@@ -121,6 +137,7 @@ def _gated(both: mx.array) -> mx.array:
 
 _KERNELS: dict[str, Callable[..., list[mx.array]]] = {
     "pie_attend": _attend,
+    "pie_turn": _turn,
     "pie_store": _store,
     "pie_load": _load,
     "pie_product": _product,

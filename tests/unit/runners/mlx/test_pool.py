@@ -93,6 +93,15 @@ class Pair:
             self.starts[slot] += count
         return float(np.sqrt(np.square(found - wanted).mean()) / wanted.std())
 
+    def prompt(self, slot: int, num_tokens: int, num_logits: int) -> float:
+        """The same for one row that is computed alone."""
+        row = SlotRow(slot, self.starts[slot], mx.array(self.random.integers(0, 101, num_tokens)), num_logits)
+        found, wanted = (np.array(memory.forward([row])[0].astype(mx.float32)) for memory in (self.pool, self.slots))
+        mx.eval(self.pool.started(), self.slots.started())
+        self.starts[slot] += num_tokens
+        assert found.shape == wanted.shape == (num_logits, 101)
+        return float(np.sqrt(np.square(found - wanted).mean()) / wanted.std()) if num_logits else 0.0
+
 
 def _numbers(values: Sequence[int]) -> NDArray[np.int32]:
     return np.array(values, np.int32)
@@ -106,6 +115,14 @@ def test_batches_are_what_the_model_computes(kind: str) -> None:
     pair = Pair(kind, [5, 12, 1, 30])
     for slots, counts, width in (([0], [1], 1), ([3], [3], 4), ([0, 1, 2, 3], [1, 1, 1, 1], 1), ([0, 2], [8, 3], 8)):
         assert pair.step(slots, counts, width) < 0.01
+
+
+@pytest.mark.parametrize("kind", _MODELS)
+def test_prompts_are_what_the_model_computes(kind: str) -> None:
+    pair = Pair(kind, [5, 12])
+    for num_tokens, num_logits in ((1, 1), (9, 9), (7, 0), (3, 2)):
+        assert pair.prompt(1, num_tokens, num_logits) < 0.01
+    assert pair.step([0, 1], [1, 1], 1) < 0.01
 
 
 def test_steps_go_on_where_the_device_is() -> None:
