@@ -11,7 +11,16 @@ from mlx import nn
 from mlx_lm.models.rope_utils import Llama3RoPE
 
 from proxy_inference_engine.runners.mlx.fusion import fused_weights
-from proxy_inference_engine.runners.mlx.kernels import Kernels, Layer, Place, Prompt, Where, joined, on_device, upload
+from proxy_inference_engine.runners.mlx.kernels import (
+    Kernels,
+    Layer,
+    Prompt,
+    Where,
+    joined,
+    make_span,
+    on_device,
+    upload,
+)
 from proxy_inference_engine.runners.mlx.products import Norm, Products, make_norm, takes
 from proxy_inference_engine.runners.mlx.rows import SlotRow
 
@@ -67,10 +76,10 @@ class Decoder:
         layers, products, kernels = self._weights.layers, self._products, self._kernels
         num_tokens = row.num_tokens
         turn = row.start if row.turn is None else row.turn
+        span = make_span(row.slot, row.start, num_tokens, kernels.shape.tokens)
         where = Prompt(
-            slot=row.slot,
-            start=row.start,
-            places=upload([Place(row.slot, row.start, num_tokens, index) for index in range(len(layers))]),
+            span=span,
+            places=upload([(*span[:3], index, *span[3:]) for index in range(len(layers))]),
             turns=on_device(mx.array([turn])),
             angles=self._angles,
         )

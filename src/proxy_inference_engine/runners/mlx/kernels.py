@@ -22,6 +22,8 @@ _WARPS = 4
 _MAX_HELD = 32  # numbers of queries that a thread holds
 _MAX_RING = 32 << 10  # bytes of keys and values on their way to a block
 _FEW = 4
+UNIT = 64  # tokens; what a slot holds is a multiple of it
+_COARSE_UNIT, _MAX_FINE = 256, 512
 _MAX_LOOK, _MIN_LOOK_GENERATION = 128, 8  # width of a head; of a device
 _PIECE, _COPIERS = 16, 256  # bytes that a thread copies, threads of a block
 
@@ -62,11 +64,37 @@ class Layer(NamedTuple):
 class Prompt(NamedTuple):
     """What every layer's attention needs of a prompt that is computed alone."""
 
-    slot: int
-    start: int
+    span: "Span"
     places: list[mx.array]  # of every layer, from `upload`
     turns: mx.array  # the position that its first token is turned by
     angles: mx.array  # (positions, width): cosines, then sines
+
+
+class Span(NamedTuple):
+    """A prompt's tokens in a slot, and the rows of queries that they are among."""
+
+    slot: int
+    start: int
+    num_tokens: int
+    num_rows: int
+    num_before: int
+
+    @property
+    def end(self) -> int:
+        """Of what these rows see."""
+        return self.start - self.num_before + self.num_rows
+
+
+def make_span(slot: int, start: int, num_tokens: int, capacity: int) -> Span:
+    """Rows and what they see are multiples of a unit: MLX prepares its attention anew for each pair of lengths, which
+    takes longer than most prompts."""
+    unit = UNIT if num_tokens <= _MAX_FINE or _up(start + num_tokens, _COARSE_UNIT) > capacity else _COARSE_UNIT
+    num_before = start % unit
+    return Span(slot, start, num_tokens, _up(start + num_tokens, unit) - start + num_before, num_before)
+
+
+def _up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
 
 
 class New(NamedTuple):
@@ -168,10 +196,9 @@ class Kernels:
         return out
 
     def turn(self, array: mx.array, layer: Layer, where: Prompt) -> mx.array:
-        """Of a prompt's joined queries, keys and values (tokens, heads × width) the queries, normed and turned, after
-        K and V are written to the pool."""
-        tokens, size = array.shape
-        num_heads = size // self.shape.width
+        """Of a prompt's joined queries, keys and values (tokens, heads × width) the queries, normed and turned, among
+        the rows of its span, after K and V are written to the pool."""
+        num_rows, num_heads = where.span.num_rows, array.shape[1] // self.shape.width
         num_queries = num_heads - 2 * self.shape.heads
         weights = (layer.query_weights, layer.key_weights)
         out: mx.array
@@ -184,25 +211,25 @@ class Kernels:
                 *(("T", self.pool.dtype), ("WIDTH", self.shape.width), ("HEADS", self.shape.heads)),
                 *(("GROUP", num_queries // self.shape.heads), ("NORMED", layer.query_weights is not None)),
             ],
-            grid=(-(-tokens * num_heads * 8 // _COPIERS) * _COPIERS, 1, 1),
+            grid=(_up(num_rows * num_heads * 8, _COPIERS), 1, 1),
             threadgroup=(_COPIERS, 1, 1),
-            output_shapes=[(tokens, num_queries * self.shape.width)],
+            output_shapes=[(num_rows, num_queries * self.shape.width)],
             output_dtypes=[self.pool.dtype],
         )
         return out
 
     def look(self, queries: mx.array, layer: Layer, where: Prompt) -> mx.array:
-        """What a prompt's queries (tokens, heads × width) find in the pool, up to each one's own token. Keys and values
-        are views: a copy of them would not wait for `turn` to write them, as the attention does that needs its queries.
-        """
-        tokens, width = queries.shape[0], self.shape.width
-        asked = queries.reshape(1, tokens, -1, width).transpose(0, 2, 1, 3)
-        at, slot, end = layer.number, where.slot, where.start + tokens
+        """What a prompt's queries (rows, heads × width) find in the pool, up to each one's own token; (tokens, heads ×
+        width). Keys and values are views: a copy of them would not wait for `turn` to write them, as the attention
+        does that needs its queries."""
+        span, at, slot = where.span, layer.number, where.span.slot
+        asked = queries.reshape(1, span.num_rows, -1, self.shape.width).transpose(0, 2, 1, 3)
         keys, values = (
-            self.pool[at : at + 1, half : half + 1, slot : slot + 1, :, :end].squeeze((0, 1)) for half in (0, 1)
+            self.pool[at : at + 1, half : half + 1, slot : slot + 1, :, : span.end].squeeze((0, 1)) for half in (0, 1)
         )
         found = mx.fast.scaled_dot_product_attention(asked, keys, values, scale=layer.scale, mask="causal")
-        return found.transpose(0, 2, 1, 3).reshape(tokens, -1)
+        rows = found.transpose(0, 2, 1, 3).reshape(span.num_rows, -1)
+        return rows[span.num_before : span.num_before + span.num_tokens]
 
     def _number(self, layer: Layer) -> mx.array:
         key = (layer.scale, layer.eps)
@@ -244,7 +271,7 @@ class Kernels:
 
     def _grid(self, num_tokens: int) -> tuple[int]:
         pieces = num_tokens * self.shape.width * self.pool.dtype.size // _PIECE
-        return (-(-pieces // _COPIERS) * _COPIERS,)
+        return (_up(pieces, _COPIERS),)
 
 
 class Place(NamedTuple):
@@ -256,9 +283,9 @@ class Place(NamedTuple):
     first_layer: int = 0
 
 
-def upload(places: Sequence[Place]) -> list[mx.array]:
-    """Each as kernels take it; one copy to the device for all."""
-    size = len(Place._fields)
+def upload(places: Sequence[tuple[int, ...]]) -> list[mx.array]:
+    """Each as kernels take it, all of one size; one copy to the device for all."""
+    size = len(places[0])
     numbers = on_device(mx.array([number for place in places for number in place], mx.int32))
     return [numbers[at : at + size] for at in range(0, size * len(places), size)]
 

@@ -11,6 +11,7 @@ from proxy_inference_engine.runners.mlx.decoder import Decoder
 from proxy_inference_engine.runners.mlx.head import Head
 from proxy_inference_engine.runners.mlx.kernels import (
     MAX_PARTS,
+    UNIT,
     Kernels,
     Layer,
     Place,
@@ -84,7 +85,7 @@ class Pool:
     can_splice = True
 
     def __init__(self, head: Head, shape: Shape, dtype: mx.Dtype) -> None:
-        tokens = shape.tokens + MAX_SHORT  # a row that is filled up may write behind its end
+        tokens = -(-(shape.tokens + MAX_SHORT) // UNIT) * UNIT  # rows that are filled up write behind the end
         self._head = head
         self.kernels = Kernels(shape._replace(tokens=tokens), dtype, MAX_SHORT)
         self._orders: list[mx.array] = []

@@ -287,14 +287,17 @@ ATTEND = """
 """
 
 # Of the joined queries, keys and values of a prompt: queries come out normed and turned, keys and values go to a slot.
-# Eight lanes: one head of one token, each with a piece of either half of it.
+# Eight lanes: one head of one token, each with a piece of either half of it. `place` is slot, start, count, layer, and
+# how many rows of queries come out, how many of them before the first: all but `count` of them are nothing, and so is
+# what then is behind the end of the slot's sequence.
 TURN = """
     constexpr int PIECE = WIDTH / 16, QUERIES = GROUP * HEADS, ALL = QUERIES + 2 * HEADS;
     struct alignas(sizeof(T) * PIECE < 16 ? sizeof(T) * PIECE : 16) Piece { T at[PIECE]; };
-    const int num_items = joined_shape[0] * ALL, given = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
-    const int item = min(given, num_items - 1), token = item / ALL, head = item % ALL, within = threadIdx.x & 7;
-    const int slot = place[0], start = place[1], at_layer = place[3], turn = turns[0];
-    const T* from = joined + (long)item * WIDTH + within * PIECE;
+    const int slot = place[0], start = place[1], count = place[2], at_layer = place[3], before = place[5];
+    const int num_items = place[4] * ALL, given = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    const int item = min(given, num_items - 1), row = item / ALL, head = item % ALL, within = threadIdx.x & 7;
+    const int token = row - before, its_token = max(0, min(token, count - 1)), turn = turns[0];
+    const T* from = joined + ((long)its_token * ALL + head) * WIDTH + within * PIECE;
     Piece one = *(const Piece*)from, other = *(const Piece*)(from + WIDTH / 2);
     float x[PIECE], y[PIECE];
     #pragma unroll
@@ -312,8 +315,11 @@ TURN = """
         y[e] *= factor * (float)weights[WIDTH / 2 + e];
       }
     }
-    if (given >= num_items) return;
-    if (head < QUERIES + HEADS) {
+    if (given >= num_items || (token < 0 && head >= QUERIES)) return;
+    if (token != its_token) {
+      one = {};
+      other = {};
+    } else if (head < QUERIES + HEADS) {
       const float* its_angles = angles + (long)(turn + token) * WIDTH + within * PIECE;
       #pragma unroll
       for (int e = 0; e < PIECE; e++) {
@@ -322,7 +328,7 @@ TURN = """
         other.at[e] = (T)(y[e] * cosine + x[e] * sine);
       }
     }
-    T* to = out + ((long)token * QUERIES + head) * WIDTH;
+    T* to = out + ((long)row * QUERIES + head) * WIDTH;
     if (head >= QUERIES) {
       const int num_slots = pool_shape[2], capacity = pool_shape[4], is_value = head >= QUERIES + HEADS;
       const long its_slot = (long)(at_layer * 2 + is_value) * num_slots + slot;

@@ -60,7 +60,7 @@ def _attend(given: dict[str, mx.array], constants: dict[str, Any], grid: Any, th
 
 
 def _turn(given: dict[str, mx.array], constants: dict[str, Any], *_: Any) -> list[mx.array]:
-    slot, start, count, layer = _place(given)
+    slot, start, count, layer, num_rows, num_before = np.array(given["place"]).tolist()
     joined = given["joined"].astype(mx.float32).reshape(count, -1, constants["WIDTH"])
     num_keys = constants["HEADS"]
     num_queries = num_keys * constants["GROUP"]
@@ -72,7 +72,10 @@ def _turn(given: dict[str, mx.array], constants: dict[str, Any], *_: Any) -> lis
     pool = given["pool"]
     for half, new in enumerate((_turned(keys, angles), values)):
         pool[layer, half, slot, :, start : start + count] = new.transpose(1, 0, 2).astype(pool.dtype)
-    return [_turned(queries, angles)]
+        pool[layer, half, slot, :, start + count : start - num_before + num_rows] = 0
+    rows = mx.zeros((num_rows, num_queries, constants["WIDTH"]))
+    rows[num_before : num_before + count] = _turned(queries, angles)
+    return [rows]
 
 
 def _heads(given: dict[str, mx.array], constants: dict[str, Any], rows: int, tokens: int) -> list[mx.array]:

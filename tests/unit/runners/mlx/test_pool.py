@@ -168,3 +168,24 @@ def test_kinds_that_have_a_decoder() -> None:
         Head(model)
         shape = kernels.Shape(layers=2, slots=1, heads=2, tokens=16, width=32)
         assert (make_decoder(model, kernels.Kernels(shape, mx.float16, 4)) is not None) == has_one
+
+
+@pytest.mark.parametrize(
+    ("start", "num_tokens", "capacity", "rows", "before"),
+    [
+        (0, 1, 64, 64, 0),
+        (0, 64, 64, 64, 0),
+        (63, 2, 128, 128, 63),
+        (100, 28, 128, 64, 36),
+        (0, 513, 1024, 768, 0),
+        (40, 1000, 1088, 1088, 40),
+        (300, 600, 4096, 768, 44),
+        (1000, 600, 1664, 640, 40),
+    ],
+)
+def test_rows_and_what_they_see_come_in_units(
+    start: int, num_tokens: int, capacity: int, rows: int, before: int
+) -> None:
+    span = kernels.make_span(3, start, num_tokens, capacity)
+    assert (span.num_rows, span.num_before) == (rows, before)
+    assert span.end == start - before + rows >= start + num_tokens and span.end % kernels.UNIT == 0
