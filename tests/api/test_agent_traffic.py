@@ -105,6 +105,16 @@ def test_codex_loops_and_compacts(http: httpx.Client, writer: Writer) -> None:
     assert said["content"][0]["text"] == "More."
 
 
+def test_codex_is_told_more_on_the_way(http: httpx.Client, writer: Writer) -> None:
+    """Permissions that change, for example: a developer's message between those of the user."""
+    between = [message("developer", "The network is off now.", "5"), message("user", "Go on.", "6")]
+    response = http.post("/v1/responses", json={**CODEX, "input": [*ASKED, *between]})
+    assert events(response)[-1]["type"] == "response.completed"
+    (prompt,) = writer.prompts
+    told = ("You are a coding agent.", "<skills_instructions>", "<environment_context>", "The network is off now.")
+    assert all(prompt.count(text) == 1 for text in told) and prompt.index("hold?") < prompt.index("Go on.")
+
+
 CLAUDE: dict[str, Any] = {
     "max_tokens": 32000,
     "stream": True,

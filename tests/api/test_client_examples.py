@@ -6,12 +6,14 @@ The blocks for them are fenced `py` (LangChain), `js` (Vercel AI SDK), `toml` an
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from proxy_inference_engine.runners.base import Logits, Row
+from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.clients import CLAUDE_CODE, CODEX, LANGCHAIN, VERCEL, run
 from tests.api.running import Running, running
 from tests.api.writing import Writer, call
@@ -40,9 +42,19 @@ def statuses(server: Running) -> dict[tuple[str, str], int]:
     return {(route, status): int(count) for route, status, count in found}
 
 
+class Terse(FakeRunner):
+    """Closes its strings: where a schema leaves room for more, others go on until the context is full."""
+
+    def forward(self, rows: Sequence[Row]) -> list[Logits]:
+        outputs = super().forward(rows)
+        for logits in outputs:
+            logits[:, ord('"')] += 6
+        return outputs
+
+
 @pytest.fixture
 def fresh() -> Iterator[Running]:
-    with running() as live:
+    with running(Terse()) as live:
         yield live
         live.wait_idle()
 
@@ -64,6 +76,26 @@ def test_vercel(fresh: Running, page: str, tmp_path: Path) -> None:
     assert re.search(r"outputTokens: [1-9]\d*,", printed) and re.search(r"It is sunny in (Paris|Rome)\. .", printed)
     assert re.search(r"^\{ colour: '(blue|grey)', isSunny: (true|false) \}$", printed, re.MULTILINE)
     assert statuses(fresh) == {(PATHS[page], "200"): 4}
+
+
+# What else speaks OpenAI's format: what each client prints, and how many requests that takes.
+@pytest.mark.parametrize(
+    ("page", "language", "pattern", "count"),
+    [
+        ("completions", "py", r"^'.*'$", 2),
+        ("completions", "js", r"outputTokens: [1-9]\d*,", 2),
+        ("embeddings", "py", r"^\d+ -?[\d.]+ -?[\d.]+$", 2),
+        ("embeddings", "js", r"^\d+ \[ -?[\d.]+, -?[\d.]+ \] \{ tokens: [1-9]\d* \}$", 2),
+    ],
+)
+def test_other_pages(fresh: Running, page: str, language: str, pattern: str, count: int, tmp_path: Path) -> None:
+    code = example(page, language, fresh)
+    if language == "py":
+        printed = run([sys.executable, "-c", code], tmp_path, tmp_path, {"PYTHONPATH": str(LANGCHAIN.folder())})
+    else:
+        printed = run(["node", "--input-type=module", "--eval", code], VERCEL.folder(), tmp_path, {})
+    assert re.search(pattern, printed, re.MULTILINE), printed
+    assert statuses(fresh) == {(f"/v1/{page}", "200"): count}
 
 
 @contextmanager

@@ -1,6 +1,10 @@
-"""OpenAI's Agents SDK runs its loop on the bundled weights: over Responses and over chat, tools and an output type."""
+"""OpenAI's Agents SDK runs its loop on the bundled weights, over Responses and over chat.
+
+The model itself decides to call a tool and then to answer, in requests that have tools and an output type.
+"""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -8,14 +12,18 @@ from typing import Any, Literal
 import pytest
 from agents import (
     Agent,
+    Model,
     ModelSettings,
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     RunConfig,
     Runner,
+    RunResult,
+    RunResultStreaming,
     function_tool,
 )
-from openai import AsyncOpenAI
+from httpx import Request
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
 from proxy_inference_engine.runners.base import Lane
@@ -33,6 +41,15 @@ def server(weights: Path) -> Iterator[Running]:
 
 # A small model is held on a short lead: everything it writes has an end.
 City = Literal["Paris", "Rome"]
+UNTRACED = RunConfig(tracing_disabled=True)
+
+# The turn before: without an example, so small a model calls the tool again and again.
+BEFORE: list[Any] = [
+    {"role": "user", "content": "What is the weather in Rome?"},
+    {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city": "Rome"}'},
+    {"type": "function_call_output", "call_id": "call_1", "output": "It is rainy in Rome."},
+    {"role": "assistant", "content": '{"city": "Rome", "weather": "rainy"}'},
+]
 
 
 class Forecast(BaseModel):
@@ -40,34 +57,54 @@ class Forecast(BaseModel):
     weather: Literal["sunny", "rainy"]
 
 
-@pytest.mark.parametrize("kind", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
-def test_the_loop(server: Running, kind: type[Any]) -> None:
-    asked: list[str] = []
-
-    # So small a model goes on calling what it may call; the first two requests have the tool and the output type.
-    @function_tool(is_enabled=lambda _context, _agent: len(asked) < 2)
+def make_agent(model: Model, asked: list[str]) -> Agent[Any]:
+    @function_tool
     def get_weather(city: City) -> str:
         """The weather in a city."""
         asked.append(city)
         return f"It is sunny in {city}."
 
-    async def run() -> Any:
+    return Agent(
+        name="weather",
+        instructions="You look up the weather with the tool, then say what you found.",
+        tools=[get_weather],
+        output_type=Forecast,
+        model=model,
+        model_settings=ModelSettings(temperature=0, max_tokens=200),
+    )
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("kind", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+def test_the_loop(server: Running, kind: type[Any], is_streamed: bool) -> None:
+    asked: list[str] = []
+    sent: list[dict[str, Any]] = []
+
+    async def keep(request: Request) -> None:
+        sent.append(json.loads(request.content))
+
+    async def run() -> RunResult | RunResultStreaming:
+        http = DefaultAsyncHttpxClient(event_hooks={"request": [keep]})
         async with AsyncOpenAI(
-            base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
+            base_url=f"{server.url}/v1",
+            api_key="none",
+            max_retries=0,
+            http_client=http,
+            _strict_response_validation=True,
         ) as client:
-            agent = Agent(
-                name="weather",
-                instructions="You look up the weather with the tool, then say what you found.",
-                tools=[get_weather],
-                output_type=Forecast,
-                model=kind(model="bundled", openai_client=client),
-                model_settings=ModelSettings(
-                    tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=200
-                ),
-            )
-            config = RunConfig(tracing_disabled=True)
-            return await Runner.run(agent, "What is the weather in Paris?", run_config=config)
+            agent = make_agent(kind(model="bundled", openai_client=client), asked)
+            question = [*BEFORE, {"role": "user", "content": "What is the weather in Paris?"}]
+            if not is_streamed:
+                return await Runner.run(agent, question, run_config=UNTRACED)
+            result = Runner.run_streamed(agent, question, run_config=UNTRACED)
+            async for _ in result.stream_events():
+                pass
+            return result
 
     result = asyncio.run(run())
-    assert asked[0] == "Paris" and isinstance(result.final_output, Forecast)
-    assert result.final_output.city == "Paris" and len(result.raw_responses) > 1
+    assert asked == ["Paris"]
+    assert result.final_output == Forecast(city="Paris", weather="sunny")
+    assert len(sent) == len(result.raw_responses) == 2
+    for body in sent:
+        shape = body["text"]["format"] if kind is OpenAIResponsesModel else body["response_format"]
+        assert shape["type"] == "json_schema" and len(body["tools"]) == 1 and "tool_choice" not in body

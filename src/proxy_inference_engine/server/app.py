@@ -37,7 +37,7 @@ from proxy_inference_engine.server.routes.conversations import (
 )
 from proxy_inference_engine.server.routes.embeddings import create_embeddings, rerank
 from proxy_inference_engine.server.routes.health import health, metrics, ready
-from proxy_inference_engine.server.routes.models import get_model, list_models
+from proxy_inference_engine.server.routes.models import delete_model, get_model, list_models
 from proxy_inference_engine.server.routes.responses import count_input_tokens, create_response
 from proxy_inference_engine.server.routes.stored_chats import (
     delete_chat,
@@ -161,6 +161,7 @@ def _routes() -> list[Route]:
         Route("/v1/rerank", rerank, methods=["POST"]),
         Route("/v1/models", list_models),
         Route("/v1/models/{model_id:path}", get_model),
+        Route("/v1/models/{model_id:path}", delete_model, methods=["DELETE"]),
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/detokenize", detokenize, methods=["POST"]),
         Route("/apply-template", apply_template, methods=["POST"]),

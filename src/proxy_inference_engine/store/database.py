@@ -1,9 +1,8 @@
-"""The database file: opening it, its tables, its version, and what happens to a damaged one.
+"""The database file: opening it, its tables, its version, and that a damaged one is refused.
 
 Knows SQLite and files, nothing of the objects inside.
 """
 
-import errno
 import logging
 import os
 import sqlite3
@@ -18,7 +17,7 @@ VERSION = 2
 BUSY_SECONDS = 5.0  # another process may hold the file this long before a write fails
 CHECK_SECONDS = 10.0  # a file too big to be checked in this time is taken as it is
 _WAL_BYTES = 16 * 1024 * 1024
-_CHECKPOINT_PAGES = 250  # the write that fills the log pays for emptying it: little and often
+_CHECKPOINT_PAGES = 4000  # a write empties a log this long itself; `checkpoints.py` does so long before
 _CHECK_STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -91,13 +90,13 @@ def prepare(path: Path) -> None:
     """Leave a whole database of our version at `path`. Raises StartupError when that cannot be."""
     try:
         _make_private(path)
-        try:
-            _check(path)
-        except _Damaged as damage:
-            _set_aside(path, damage)
-            _make_private(path)
-            _check(path)
-    except (OSError, sqlite3.Error, _Damaged) as error:
+        _check(path)
+    except _Damaged as damage:
+        raise StartupError(
+            f"the stored objects in {path} are damaged ({damage}) and were left as they are: move the file away to "
+            "start with an empty one, or set PIE_DATA_DIR to another folder"
+        ) from None
+    except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise StartupError(
             f"cannot keep stored objects in {path}: {reason}; set PIE_DATA_DIR to a folder this user may write to"
@@ -184,24 +183,4 @@ def _check_pages(connection: sqlite3.Connection) -> None:
     finally:
         connection.set_progress_handler(None, 0)
     if verdict != "ok":
-        raise _Damaged(verdict)
-
-
-def _set_aside(path: Path, damage: _Damaged) -> None:
-    kept = _free_name(path)
-    for suffix in ("-wal", "-shm", ""):
-        part = path.with_name(path.name + suffix)
-        if part.exists():
-            part.rename(kept.with_name(kept.name + suffix))
-    _logger.error(
-        "the stored objects are damaged: the file was set aside and an empty one takes its place",
-        extra={"fields": {"kept": str(kept), "reason": str(damage)}},
-    )
-
-
-def _free_name(path: Path) -> Path:
-    for number in range(1, 10_000):
-        kept = path.with_name(f"{path.name}.damaged-{number}")
-        if not kept.exists():
-            return kept
-    raise FileExistsError(errno.EEXIST, "too many damaged files are kept")
+        raise _Damaged(verdict.replace("\n", " "))

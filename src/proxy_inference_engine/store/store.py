@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from proxy_inference_engine.store.checkpoints import Checkpoints
 from proxy_inference_engine.store.database import connect, prepare
 from proxy_inference_engine.store.objects import ITEM, Filter, Key, Objects, not_found
 from proxy_inference_engine.store.readers import Reader, Readers
@@ -49,9 +50,11 @@ class Store:
         if path is not None:
             prepare(path)
         objects = Objects(limits, clock)
-        writer = Writer(partial(connect, path, max_pages=limits.max_pages), objects.purge)
+        connecting = partial(connect, path, max_pages=limits.max_pages)
         if path is None:
+            writer = Writer(connecting, objects.purge)
             return cls(objects, writer, writer)
+        writer = Writer(connecting, objects.purge, Checkpoints(partial(connect, path)))
         store = cls(objects, writer, Readers(partial(connect, path)), path.parent)
         writer.submit(partial(store._begin_run, path)).result()
         return store

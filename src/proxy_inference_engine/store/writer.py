@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from proxy_inference_engine.errors import PieError, StoreError
+from proxy_inference_engine.store.checkpoints import Checkpoints
 from proxy_inference_engine.store.database import primary_code, store_error
 
 T = TypeVar("T")
@@ -20,6 +21,8 @@ Work = Callable[[sqlite3.Connection], T]
 
 _MAX_GROUP = 256
 TIDY_SECONDS = 60.0
+_CHECKPOINT_COMMITS = 16  # few enough that a checkpoint is short, many enough that there are few of them
+_PAUSE_SECONDS = 0.005  # between two looks whether a checkpoint has ended
 # What one write of a group can cause alone. Anything else would happen to each of them.
 _OF_ONE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH})
 
@@ -32,12 +35,15 @@ class _Job(NamedTuple):
 class Writer:
     """Owns its connection and its thread, which starts with the first write.
 
-    `tidy` is called about once a minute between writes, and again at once while it returns True.
+    `tidy` is called about once a minute between writes, and while it returns True again as soon as no checkpoint runs:
+    it can wait, and the log does not grow.
     """
 
-    def __init__(self, connect: Connect, tidy: Work[bool]) -> None:
+    def __init__(self, connect: Connect, tidy: Work[bool], checkpoints: Checkpoints | None = None) -> None:
         self._connect = connect
         self._tidy = tidy
+        self._checkpoints = checkpoints
+        self._num_commits = 0  # since the last checkpoint
         self._tidy_at = 0.0
         self._connection: sqlite3.Connection | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -73,6 +79,8 @@ class Writer:
             jobs.clear()  # what was written need not be held until the next write
             if not has_ended and time.monotonic() >= self._tidy_at:
                 self._tidy_up()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         if self._connection is not None:
             self._connection.close()
 
@@ -92,6 +100,9 @@ class Writer:
             return jobs, False
 
     def _tidy_up(self) -> None:
+        if self._checkpoints is not None and self._checkpoints.is_running:
+            self._tidy_at = time.monotonic() + _PAUSE_SECONDS
+            return
         has_more = False
         try:
             # What is tidied away once more after a power cut harms nobody, and writes do not wait for the disk here.
@@ -133,10 +144,18 @@ class Writer:
         try:
             outcomes = [_outcome(job, connection) for job in jobs]
             connection.execute("COMMIT")
+            self._count_commit()
             return outcomes
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    def _count_commit(self) -> None:
+        self._num_commits += 1
+        is_due = self._num_commits >= _CHECKPOINT_COMMITS
+        if is_due and self._checkpoints is not None and not self._checkpoints.is_running:
+            self._num_commits = 0
+            self._checkpoints.begin()
 
 
 class _Refused(NamedTuple):

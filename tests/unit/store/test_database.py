@@ -39,27 +39,19 @@ async def filled(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["header", "page", "short", "text"])
-async def test_a_damaged_file_is_set_aside(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "store.db"
     await filled(path)
     damage(path, kind)
     damaged = path.read_bytes()
+    for _ in range(2):  # the refusal itself changes nothing
+        with pytest.raises(StartupError, match=r"damaged .* move the file away .* PIE_DATA_DIR") as caught:
+            Store.open(path)
+        assert str(path) in caught.value.message and "\n" not in caught.value.message
+        assert path.read_bytes() == damaged
+    path.rename(tmp_path / "away.db")
     async with opened(path) as store:
         assert await ids(store) == []
-        await store.save(record("new"))
-    async with opened(path) as store:
-        assert await ids(store) == ["new"], "the next start finds a whole file"
-    assert (tmp_path / "store.db.damaged-1").read_bytes() == damaged
-    assert [line.levelname for line in caplog.records].count("ERROR") == 1
-    assert "set aside" in caplog.text
-
-
-async def test_several_damaged_files_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    for _ in range(3):
-        path.write_bytes(b"nothing that could be read as a database" * 100)
-        prepare(path)
-    assert len(list(tmp_path.glob("store.db.damaged-?"))) == 3
 
 
 async def test_an_empty_file_is_filled(tmp_path: Path) -> None:

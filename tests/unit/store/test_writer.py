@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,45 @@ async def test_a_lock_of_another_process_is_waited_for_a_while(
         assert await ids(store) == ["before"], "reading goes on"
         other.execute("COMMIT")
         other.close()
+        await store.save(record("after"))
+        assert await ids(store) == ["after", "before"]
+
+
+class Faulty(sqlite3.Connection):
+    """Fails as a disk does, at the statement that a test chose."""
+
+    fault: tuple[str, int] | None = None
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if Faulty.fault is not None and sql.startswith(Faulty.fault[0]):
+            error = sqlite3.OperationalError("a fault, put in on purpose")
+            error.sqlite_errorcode = Faulty.fault[1]
+            raise error
+        return super().execute(sql, parameters)
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "INSERT INTO objects", "COMMIT"])
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (sqlite3.SQLITE_IOERR, "storage_unavailable"),
+        (sqlite3.SQLITE_IOERR_FSYNC, "storage_unavailable"),
+        (sqlite3.SQLITE_READONLY, "storage_unavailable"),
+        (sqlite3.SQLITE_FULL, "storage_full"),
+    ],
+)
+async def test_a_disk_that_fails_is_said_and_gets_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, code: int, told: str
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Faulty))
+    async with opened(tmp_path / "store.db") as store:
+        await store.save(record("before"))
+        monkeypatch.setattr(Faulty, "fault", (statement, code))
+        with pytest.raises(StoreError) as caught:
+            await store.save(record("during"))
+        assert (caught.value.status, caught.value.code) == (503, told)
+        assert await ids(store) == ["before"], "reading goes on, and sees nothing of what failed"
+        monkeypatch.setattr(Faulty, "fault", None)
         await store.save(record("after"))
         assert await ids(store) == ["after", "before"]
 

@@ -5,6 +5,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from proxy_inference_engine.errors import NotFound
 from proxy_inference_engine.server.routes.answering import json_response
 from proxy_inference_engine.server.services import ALIAS, Services, services_of
 
@@ -20,6 +21,12 @@ async def get_model(http: HttpRequest) -> Response:
     name = http.path_params["model_id"]
     services.check_model(name)
     return json_response(_model(services, services.model_id if name == ALIAS else name))
+
+
+async def delete_model(http: HttpRequest) -> Response:
+    """OpenAI deletes what was fine-tuned. There is no such model here, whatever its name."""
+    name = http.path_params["model_id"]
+    raise NotFound(f"There is no fine-tuned model {name[:80]!r}, and no other can be deleted.")
 
 
 def _model(services: Services, name: str) -> dict[str, Any]:

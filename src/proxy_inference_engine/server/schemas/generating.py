@@ -64,7 +64,7 @@ class WithoutEffect(Schema):
     safety_identifier: Label | None = None
     metadata: Metadata | None = None
     client_metadata: ClientMetadata | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt_cache_key: Label | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
