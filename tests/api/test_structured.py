@@ -2,7 +2,7 @@
 
 import json
 import re
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any, Literal
 
 import httpx
@@ -185,6 +185,18 @@ def test_bad_formats_are_refused_by_name(
     error = response.json()["error"]
     assert error["param"] == param and error["type"] == "invalid_request_error"
     assert 0 < len(error["message"]) < 400 and "Traceback" not in error["message"]
+
+
+def test_bad_formats_do_not_disturb_a_running_stream(client: OpenAI, http: httpx.Client) -> None:
+    fields = {**ASK, "logprobs": True, "max_tokens": 3 * len(WRONG)}
+    alone = [chunk.choices for chunk in client.chat.completions.create(**fields, stream=True)]
+    disturbed = []
+    wrong = cycle(WRONG)
+    for chunk in client.chat.completions.create(**fields, stream=True):
+        disturbed.append(chunk.choices)
+        bad = http.post("/v1/chat/completions", json={**ASK, "response_format": next(wrong)[0]})
+        assert bad.status_code == 400
+    assert disturbed == alone and len(alone) > len(WRONG)
 
 
 def test_after_bad_formats_the_server_answers(client: OpenAI) -> None:

@@ -12,7 +12,8 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from pydantic import BaseModel
 
-from proxy_inference_engine.formats import FORMATS, Format
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.formats import FORMATS, Format, by_name
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, Running, running
 
@@ -323,6 +324,16 @@ def test_every_family_calls(family: Format) -> None:
             check_calls(calls, {tool[tool["type"]]["name"]})
             assert len(calls) == 1 and answer.choices[0].message.content is None
             assert folded(http, **fields) == [{"calls": calls, "content": "", "finish_reason": "stop"}]
+
+
+def test_a_family_that_is_named_is_the_one() -> None:
+    runner, config = FakeRunner(chat_template=by_name("chatml").template), Config(drain_seconds=0.2, format="gemma3")
+    with running(runner, config) as live, live.http() as http, live.openai() as client:
+        messages = [{"role": "system", "content": "Be brief."}, *HELLO]
+        prompt = http.post("/apply-template", json={"messages": messages}).json()["prompt"]
+        assert prompt.count("<|im_start|>") == 2 and prompt.index("user") < prompt.index("Be brief.")
+        calls = calls_of(ask(client, tools=[TIME], tool_choice=named(TIME)).choices[0].message)
+    check_calls(calls, {"get_time"})
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

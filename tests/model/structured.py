@@ -63,9 +63,9 @@ class _Asked(NamedTuple):
 class Desk:
     """Takes many chat bodies at once; the engine has as many of them running as its runner has slots."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, config: Config | None = None) -> None:
         self._engine = StepEngine(runner, max_cache_bytes=128 << 20)
-        services = create_app(Worker(self._engine), Config()).state.services
+        services = create_app(Worker(self._engine), config or Config()).state.services
         assert isinstance(services, Services)
         self._services = services
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.cli import main
+from tests.model.gguf_files import write_llama
 
 pytestmark = pytest.mark.model
 
@@ -45,6 +46,15 @@ def test_a_schema_that_can_be_enforced(capsys: pytest.CaptureFixture[str]) -> No
     told = re.fullmatch(r"  good\.json: accepted; (\d+) tokens, (\d+) of them forced", instance)
     assert told is not None and 0 < int(told[2]) < int(told[1])
     assert re.fullmatch(r"  a mask takes \d+ µs \(p50\), \d+ µs \(p99\), \d+ µs at most", masks)
+
+
+def test_the_vocabulary_is_that_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """One whose tokens are single bytes, beside the bundled one; it asks for no spaces either."""
+    tiny = write_llama(Path("tiny.gguf"))
+    arguments = ["schema", write("s.json", SCHEMA), write("good.json", {"size": 3, "colour": "grün"})]
+    assert main([*arguments, "--model", str(tiny)]) == main(arguments) == 0
+    of_bytes, bundled = map(int, re.findall(r"accepted; (\d+) tokens", capsys.readouterr().out))
+    assert bundled < len('{"size":3,"colour":"grün"}'.encode()) <= of_bytes
 
 
 def test_instances_that_are_refused_are_shown_to_the_character(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,16 @@
 """What a choice's next token may be, and how it is chosen: here from logits, or on the device that has them.
 
-Changes nothing: appending and emitting is the engine's.
+Appending and emitting is the engine's.
 """
+
+from typing import get_args
 
 from proxy_inference_engine.engine.sequence import Sequence
 from proxy_inference_engine.runners.base import Chooser, Logits, Want
 from proxy_inference_engine.types import Request, State
 
 _NOTHING: frozenset[int] = frozenset()
+_STATES: tuple[State, ...] = get_args(State)
 
 
 class Choosing:
@@ -23,8 +26,14 @@ class Choosing:
             return request.limits.stop_token_ids
         return self._end_ids | request.limits.stop_token_ids if request.limits.stop_token_ids else self._end_ids
 
-    def is_end(self, sequence: Sequence, token_id: int) -> bool:
-        return token_id in self.ends(sequence.request) or (sequence.matcher is not None and token_id in self._end_ids)
+    def prepare(self, sequence: Sequence) -> None:
+        """Work out what would be the same at every token."""
+        request, chooser = sequence.request, self._chooser
+        sequence.ends = self.ends(request) if sequence.matcher is None else self.ends(request) | self._end_ids
+        # Guesses and log-probabilities need the logits here.
+        if chooser is not None and sequence.drafter is None and request.num_top_logprobs is None:
+            samplings = {state: sequence.samplers.of(state).sampling for state in _STATES}
+            sequence.deferred_states = frozenset(state for state in _STATES if chooser.can_choose(samplings[state]))
 
     def choose(self, sequence: Sequence, logits: Logits) -> int:
         """From logits (vocabulary,). Raises InvalidLogits."""
@@ -37,21 +46,19 @@ class Choosing:
         return sequence.samplers.sample(logits, sequence.num_tokens, banned, matcher.mask(), matcher.state)
 
     def defer(self, sequence: Sequence, logits: Logits) -> Want | None:
-        """What the device needs to choose; None where it can't. Guesses and log-probabilities need the logits here."""
-        if self._chooser is None or sequence.drafter is not None or sequence.request.num_top_logprobs is not None:
-            return None
-        matcher, samplers = sequence.matcher, sequence.samplers
+        """What the device needs to choose; None where it can't."""
+        matcher = sequence.matcher
         state: State = "text" if matcher is None else matcher.state
-        sampling = samplers.sampling(state)
-        if not self._chooser.can_choose(sampling):
+        if state not in sequence.deferred_states:
             return None
-        number = samplers.number(sequence.num_tokens, state) if sampling.temperature > 0 else 0.0
+        sampler = sequence.samplers.of(state)
+        sampling = sampler.sampling
+        number = sampler.number(sequence.num_tokens) if sampling.temperature > 0 else 0.0
         return Want(logits, sampling, number, self._banned(sequence), None if matcher is None else matcher.mask())
 
     def _banned(self, sequence: Sequence) -> frozenset[int]:
         limits = sequence.request.limits
-        is_early = limits.min_tokens > 0 and sequence.num_generated < limits.min_tokens
-        banned = self.ends(sequence.request) if is_early else _NOTHING
-        if limits.ignore_eos:
-            banned = banned | self._end_ids if banned else self._end_ids
-        return banned
+        always = self._end_ids if limits.ignore_eos else _NOTHING
+        if limits.min_tokens == 0 or sequence.num_generated >= limits.min_tokens:
+            return always
+        return self.ends(sequence.request) | always

@@ -10,11 +10,6 @@ from proxy_inference_engine.runners.base import Chooser, Picks, Unread, Want
 _log = logging.getLogger(__name__)
 
 
-class Landed(NamedTuple):
-    sequence: Sequence
-    token_id: int  # below 0: the logits were no numbers
-
-
 class _Flight(NamedTuple):
     picks: Picks
     sequences: list[Sequence]
@@ -49,8 +44,11 @@ class Deferral:
             sequence.append_unread(Unread(picks, index))
         self._flight = _Flight(picks, sequences)
 
-    def land(self) -> list[Landed]:
-        """Wait for what was ordered in the step before; the device has the next pass to compute meanwhile."""
+    def land(self) -> list[tuple[Sequence, int]]:
+        """Wait for what was ordered in the step before; the device has the next pass to compute meanwhile.
+
+        Each sequence with its token's id; that is below 0 where the logits were no numbers.
+        """
         flight, self._flight = self._flight, None
         if flight is None:
             return []
@@ -60,4 +58,4 @@ class Deferral:
             _log.exception("what the device computed could not be read")
             self._on_lost(flight.sequences)
             return []
-        return [Landed(*pair) for pair in zip(flight.sequences, token_ids.tolist(), strict=True)]
+        return list(zip(flight.sequences, token_ids.tolist(), strict=True))

@@ -6,7 +6,7 @@ chooses tokens, a step hands out what was chosen in the one before: the device c
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ from proxy_inference_engine.types import (
     Output,
     Prefilled,
     Request,
-    Timings,
     Token,
 )
 
@@ -110,6 +109,7 @@ class StepEngine:
         drafter = make_drafter(request, self._ngram_draft_tokens) if self.runner.can_splice else None
         self._arrivals += 1
         sequence = Sequence(request, choice, samplers, self._arrivals, self._clock(), matcher, drafter)
+        self._choosing.prepare(sequence)
         self._jump(sequence)
         return sequence
 
@@ -130,8 +130,7 @@ class StepEngine:
             grant.sequence.start(started)
         logits = self._forward(grants) if grants else []
         self._land(grants)
-        for grant, rows in zip(grants, logits, strict=False):
-            self._advance_safely(grant, rows)
+        self._advance_each(grants, logits)
         self._take_off()
         if grants:
             self.totals.steps += 1
@@ -191,33 +190,39 @@ class StepEngine:
             return False
         return True
 
-    def _advance_safely(self, grant: Grant, logits: Logits) -> None:
-        if not grant.sequence.is_over:  # a sibling failed in this very step, or what the device chose was its end
-            self._guard(grant.sequence.request.id, self._advance, grant, logits)
+    def _advance_each(self, grants: list[Grant], logits: list[Logits]) -> None:
+        for grant, rows in zip(grants, logits, strict=False):
+            sequence = grant.sequence
+            if sequence.is_over:  # a sibling failed in this very step, or what the device chose was its end
+                continue
+            try:
+                self._advance(grant, rows)
+            except Exception as error:
+                self._fail_alone(sequence.request.id, error)
 
-    def _guard(self, request_id: str, work: Callable[..., None], *arguments: object) -> None:
-        """The border of one request: whatever goes wrong here ends that request and no other."""
-        try:
-            work(*arguments)
-        except InvalidLogits:
-            self._fail(request_id, EngineFailure("the model's output is not a number", code="model_output_invalid"))
-        except GrammarFailure as error:
-            _log.warning("the grammar of request %s failed: %s", request_id, error)
-            self._fail(request_id, EngineFailure("the grammar is too complex to go on", code="grammar_failed"))
-        except Exception:
-            _log.exception("request %s failed", request_id)
-            self._fail(request_id, EngineFailure("this request failed inside the engine"))
+    def _fail_alone(self, request_id: str, error: Exception) -> None:
+        """The border of one request: whatever goes wrong in it ends that request and no other."""
+        match error:
+            case InvalidLogits():
+                failure = EngineFailure("the model's output is not a number", code="model_output_invalid")
+            case GrammarFailure():
+                _log.warning("the grammar of request %s failed: %s", request_id, error)
+                failure = EngineFailure("the grammar is too complex to go on", code="grammar_failed")
+            case _:
+                _log.error("request %s failed", request_id, exc_info=error)
+                failure = EngineFailure("this request failed inside the engine")
+        self._fail(request_id, failure)
 
     def _advance(self, grant: Grant, logits: Logits) -> None:
         """Commit what was computed; when all of it was, choose what comes next."""
         sequence, first = grant.sequence, grant.sequence.num_computed
-        sequence.num_computed += grant.num_tokens
-        if sequence.wants_prompt_logprobs:
+        sequence.num_computed = first + grant.num_tokens
+        if sequence.prompt_logprobs and sequence.wants_prompt_logprobs:
             self._add_prompt_logprobs(sequence, first, np.asarray(logits))
-        if sequence.num_pending:
+        if sequence.num_computed < sequence.num_tokens:
             self.scheduler.snapshot(sequence)
             return
-        if not sequence.is_prefilled:
+        if sequence.prefilled_at is None:
             self._finish_prompt(sequence)
         reason = self._end_reason(sequence)
         want = self._choosing.defer(sequence, logits) if reason is None else None
@@ -233,24 +238,29 @@ class StepEngine:
         began = self._clock()
         landed = self._deferral.land()
         self.totals.forward_seconds += self._clock() - began
-        granted = {grant.sequence: grant.num_tokens for grant in grants} if landed else {}
+        granted = {sequence: num_tokens for sequence, num_tokens, _ in grants} if landed else {}
         for sequence, token_id in landed:
-            if not sequence.is_over:
-                self._guard(sequence.request.id, self._settle, sequence, token_id, granted.get(sequence, 0))
+            if sequence.is_over:
+                continue
+            try:
+                self._settle(sequence, token_id, granted)
+            except Exception as error:
+                self._fail_alone(sequence.request.id, error)
 
     def _take_off(self) -> None:
         began = self._clock()
         self._deferral.take_off()
         self.totals.forward_seconds += self._clock() - began
 
-    def _settle(self, sequence: Sequence, token_id: int, num_granted: int) -> None:
+    def _settle(self, sequence: Sequence, token_id: int, granted: Mapping[Sequence, int]) -> None:
         if token_id < 0:
             raise InvalidLogits
         sequence.settle(token_id)
         is_end = self._take(sequence, token_id)
         reason = "stop" if is_end else self._end_reason(sequence)
         if reason is not None:
-            sequence.num_computed += num_granted  # its slot has the last token already, and may be unable to forget it
+            # Its slot has what was granted already, and may be unable to forget it.
+            sequence.num_computed += granted.get(sequence, 0)
             self._finish(sequence, reason)
 
     def _fail_each(self, sequences: list[Sequence]) -> None:
@@ -299,21 +309,20 @@ class StepEngine:
 
         True when it is an end token.
         """
-        is_end = self._choosing.is_end(sequence, token_id)
+        is_end = token_id in sequence.ends
         self._accept(sequence, token_id, is_end=is_end)
-        self._emit(sequence, Token(token_id, logprob, is_visible=not is_end))
-        if not is_end:
+        self._emit(sequence, Token(token_id, logprob, not is_end))
+        if sequence.matcher is not None and not is_end:
             for forced_id in self._jump(sequence):
                 self._emit(sequence, Token(forced_id))
-            if sequence.matcher is not None:
-                sequence.matcher.prepare()
+            sequence.matcher.prepare()
         return is_end
 
     def _end_reason(self, sequence: Sequence) -> FinishReason | None:
         """Why a choice ends here: its grammar is complete, or its limit is reached."""
         if sequence.matcher is not None and sequence.matcher.is_complete:
             return "stop"
-        return "length" if sequence.num_generated >= sequence.request.limits.max_tokens else None
+        return "length" if sequence.num_tokens >= sequence.max_length else None
 
     def _accept(self, sequence: Sequence, token_id: int, *, is_end: bool = False) -> None:
         """Tell all that follow a choice's text of a token that was appended to it."""
@@ -357,17 +366,9 @@ class StepEngine:
             self._emit(sequence, Token(int(token_id)))
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        now = self._clock()
-        started = now if sequence.started_at is None else sequence.started_at
-        prefilled = now if sequence.prefilled_at is None else sequence.prefilled_at
-        timings = Timings(
-            queued_ms=(started - sequence.arrived_at) * 1000,
-            prompt_ms=(prefilled - started) * 1000,
-            predicted_ms=(now - prefilled) * 1000,
-        )
         drafter = sequence.drafter if sequence.request.draft_ids else None
         counts = (drafter.num_accepted, drafter.num_rejected) if drafter is not None else (0, 0)
-        self._emit(sequence, Finished(reason, timings, *counts))
+        self._emit(sequence, Finished(reason, sequence.timings(self._clock()), *counts))
         self._close(sequence)
 
     def _fail(self, request_id: str, error: PieError) -> None:

@@ -8,6 +8,7 @@ import logging
 import math
 from collections import Counter
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
@@ -19,6 +20,8 @@ from proxy_inference_engine.engine.waiting import WaitingLine
 from proxy_inference_engine.runners.base import Runner, TokenIds
 
 _log = logging.getLogger(__name__)
+
+_slot_of = attrgetter("sequence.slot")
 
 _HEADROOM = 128  # tokens a sequence should be able to write before it outgrows its slot
 _MIN_SHARED = 16  # a shared prefix shorter than this is not worth waiting for
@@ -46,6 +49,7 @@ class Scheduler:
 
     def __init__(self, runner: Runner, cache: PrefixCache, pace: Pace) -> None:
         self.slots = Slots(runner.lanes)
+        self._capacities = [self.slots.capacity(slot) for slot in range(self.slots.num_slots)]
         self.waiting = WaitingLine()
         self.running: list[Sequence] = []  # by age
         self.counters = Counters()
@@ -78,11 +82,7 @@ class Scheduler:
         self._make_fit()
         self._admit()
         self._close_holes()
-        echoes = self._echo_grants()
-        num_echoed = _count(echoes)
-        decoding = self._decode_grants(num_echoed)
-        grants = [*decoding, *echoes, *self._prompt_grants(_count(decoding), num_echoed)]
-        return sorted(grants, key=lambda grant: grant.sequence.slot or 0)
+        return sorted(self._plain_grants() or self._mixed_grants(), key=_slot_of)
 
     # Admission
 
@@ -202,10 +202,10 @@ class Scheduler:
 
     def _make_fit(self) -> None:
         """Move sequences that outgrew their slots to longer ones; park them when none is free."""
+        capacities = self._capacities
         for sequence in list(self.running):
-            if sequence.slot is None or sequence.is_spent:
-                continue
-            if sequence.num_tokens <= self.slots.capacity(sequence.slot):
+            slot = sequence.slot
+            if slot is None or sequence.num_tokens <= capacities[slot] or sequence.is_spent:
                 continue
             lane = self.slots.lane_with_room(sequence.num_tokens)
             if not self.slots.has_free(lane):
@@ -247,6 +247,22 @@ class Scheduler:
                 self._move(last, lane)
 
     # Grants
+
+    def _plain_grants(self) -> list[Grant] | None:
+        """What `_mixed_grants` would say where everyone has one token to compute, as in most steps; else None."""
+        grants = []
+        for sequence in self.running:
+            if sequence.num_tokens - sequence.num_computed != 1 or sequence.drafter is not None:
+                return None
+            if not sequence.is_spent:
+                grants.append(Grant(sequence, 1))
+        return grants
+
+    def _mixed_grants(self) -> list[Grant]:
+        echoes = self._echo_grants()
+        num_echoed = _count(echoes)
+        decoding = self._decode_grants(num_echoed)
+        return [*decoding, *echoes, *self._prompt_grants(_count(decoding), num_echoed)]
 
     def _decode_grants(self, num_echoed: int) -> list[Grant]:
         """One token each, or a whole jump: tokens that a grammar forced are computed with the one before them.

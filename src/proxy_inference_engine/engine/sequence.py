@@ -7,7 +7,7 @@ import numpy as np
 from proxy_inference_engine.engine.speculation import Drafter
 from proxy_inference_engine.runners.base import UNREAD_ID, TokenIds, Unread
 from proxy_inference_engine.sampling.samplers import Samplers
-from proxy_inference_engine.types import ImageSpan, Logprob, Matcher, Request
+from proxy_inference_engine.types import ImageSpan, Logprob, Matcher, Request, State, Timings
 
 MAX_JUMP = 32  # pending tokens; more are computed in chunks, like a prompt
 
@@ -36,6 +36,9 @@ class Sequence:
     num_snapshot: int = 0  # tokens of the last snapshot of its prompt
     unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
+    ends: frozenset[int] = frozenset()  # tokens that end it
+    deferred_states: frozenset[State] = frozenset()  # in which a device chooses its tokens
+    max_length: int = 0  # prompt and answer: it ends with so many tokens
     num_tokens: int = 0
     num_prompt: int = 0
     _buffer: TokenIds = field(default_factory=lambda: np.empty(0, np.int32))
@@ -46,6 +49,7 @@ class Sequence:
             prompt[span.start : span.start + span.num_tokens] = _image_ids(span)
         self._buffer = np.concatenate([prompt, np.empty(64, np.int32)])
         self.num_tokens = self.num_prompt = len(prompt)
+        self.max_length = self.num_prompt + self.request.limits.max_tokens
         if self.request.num_prompt_logprobs is not None:
             self.prompt_logprobs.append(None)  # nothing predicts the first token
 
@@ -71,12 +75,13 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Whether only its newest tokens are left to compute: the last one, or a jump."""
-        return self.num_pending == 1 or (self.is_prefilled and self.num_pending <= MAX_JUMP)
+        num_pending = self.num_tokens - self.num_computed
+        return num_pending == 1 or (self.prefilled_at is not None and num_pending <= MAX_JUMP)
 
     @property
     def is_spent(self) -> bool:
         """Whether all it may say is chosen, and only has to be read."""
-        return self.unread is not None and self.num_generated >= self.request.limits.max_tokens
+        return self.unread is not None and self.num_tokens >= self.max_length
 
     @property
     def wants_prompt_logprobs(self) -> bool:
@@ -94,6 +99,16 @@ class Sequence:
     def start(self, now: float) -> None:
         if self.started_at is None:
             self.started_at = now
+
+    def timings(self, now: float) -> Timings:
+        """Where the time went, if it ends now."""
+        started = now if self.started_at is None else self.started_at
+        prefilled = now if self.prefilled_at is None else self.prefilled_at
+        return Timings(
+            queued_ms=(started - self.arrived_at) * 1000,
+            prompt_ms=(prefilled - started) * 1000,
+            predicted_ms=(now - prefilled) * 1000,
+        )
 
     def append(self, token_id: int) -> None:
         if self.num_tokens == len(self._buffer):

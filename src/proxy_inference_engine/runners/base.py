@@ -45,7 +45,7 @@ class Unread(NamedTuple):
 UNREAD_ID = -1  # stands for it among ids; what is below stands for a piece of an image
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every token, and a frozen one takes four times as long to make
 class Row:
     """One sequence's part of a forward pass: `ids` at positions start, start + 1, …"""
 

@@ -27,17 +27,10 @@ class Samplers:
         allowed: Allowed | None = None,
         state: State = "text",
     ) -> int:
-        return self._of(state).sample(logits, position, banned, allowed)
+        return self.of(state).sample(logits, position, banned, allowed)
 
-    def sampling(self, state: State) -> Sampling:
-        """How tokens of a state are chosen."""
-        return self._of(state).sampling
-
-    def number(self, position: int, state: State) -> float:
-        """The number that decides the draw at a position, for whoever draws."""
-        return self._of(state).number(position)
-
-    def _of(self, state: State) -> Sampler:
+    def of(self, state: State) -> Sampler:
+        """The one that chooses the tokens of a state."""
         return self._by_state.get(state, self._default) if self._by_state else self._default
 
     def accept(self, token_id: int) -> None:

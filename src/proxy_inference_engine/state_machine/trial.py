@@ -62,7 +62,7 @@ class Trial:
         matcher = machine.constraint.start()
         tokenizer = self._builder.vocabulary.tokenizer
         text = self.write(instance)
-        ids = tokenizer.encode(text)
+        ids = self._builder.vocabulary.encode_inside(text)
         mask_us: list[float] = []
         num_bytes = num_forced = 0
         is_accepted = False

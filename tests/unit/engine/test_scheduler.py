@@ -7,10 +7,11 @@ import pytest
 from proxy_inference_engine.cache.prefix import PrefixCache
 from proxy_inference_engine.engine.pace import Pace
 from proxy_inference_engine.engine.scheduler import Scheduler
-from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.runners.base import Lane, Unread
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Request
 from tests.clock import Clock
+from tests.deferred import DeferredPicks
 from tests.requests import make_request
 from tests.unit.engine.driven import ENDLESS, Driven, Faults, alone, make_sequence
 
@@ -59,9 +60,21 @@ def test_every_decoding_sequence_gets_its_token() -> None:
     assert plan.grants() == {"a": 1, "b": 1, "c": 64}
 
 
+def test_where_everyone_decodes_a_sequence_that_only_has_to_be_read_gets_nothing() -> None:
+    plan = Plan(make_request("aaaaa", id="a", max_tokens=1), *prompts(b=5, c=5))
+    plan.scheduler.schedule()
+    for sequence in plan.sequences:
+        sequence.num_computed = 5
+        sequence.append_unread(Unread(DeferredPicks([1]), 0))
+    assert plan.grants() == {"b": 1, "c": 1}
+
+
 def test_grants_are_sorted_by_slot() -> None:
     plan = Plan(*prompts(a=40, b=5, c=10))
     assert [grant.sequence.slot for grant in plan.scheduler.schedule()] == [0, 1, 2]
+    for sequence, slot in zip(plan.sequences, [2, 0, 1], strict=True):
+        sequence.slot, sequence.num_computed = slot, sequence.num_tokens - 1
+    assert list(plan.grants()) == ["b", "c", "a"], "all of them decoding"
 
 
 def test_echoed_prompts_share_the_logits_of_a_step() -> None:

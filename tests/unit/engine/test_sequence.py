@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from proxy_inference_engine.engine.sequence import Group
+from proxy_inference_engine.runners.base import Unread
 from proxy_inference_engine.types import Logprob
+from tests.deferred import DeferredPicks
 from tests.requests import make_request
 from tests.unit.engine.driven import make_sequence
 
@@ -30,6 +32,32 @@ def test_a_sequence_grows_without_end() -> None:
         sequence.append(token_id)
     assert sequence.ids.tolist() == [7, *range(1000)]
     assert sequence.ids.dtype == np.int32
+
+
+def test_a_sequence_is_spent_when_its_last_token_is_chosen_but_not_read() -> None:
+    sequence = make_sequence(make_request("hello", max_tokens=2))
+    picks = DeferredPicks([7, 8])
+    found = []
+    for place in range(2):
+        sequence.append_unread(Unread(picks, place))
+        found.append(sequence.is_spent)
+        sequence.settle(7)
+        found.append(sequence.is_spent)
+    assert found == [False, False, True, False]
+    assert sequence.num_tokens == sequence.max_length
+
+
+@pytest.mark.parametrize(
+    ("started_at", "prefilled_at", "expected"),
+    [(None, None, (9, 0, 0)), (2.0, None, (2, 7, 0)), (2.0, 5.0, (2, 3, 4))],
+)
+def test_timings_add_up_to_the_time_since_it_arrived(
+    started_at: float | None, prefilled_at: float | None, expected: tuple[int, int, int]
+) -> None:
+    sequence = make_sequence(make_request())
+    sequence.started_at, sequence.prefilled_at = started_at, prefilled_at
+    timings = sequence.timings(9.0)
+    assert (timings.queued_ms, timings.prompt_ms, timings.predicted_ms) == tuple(1000 * s for s in expected)
 
 
 def test_only_the_first_start_counts() -> None:

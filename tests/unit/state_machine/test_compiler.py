@@ -2,9 +2,11 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from proxy_inference_engine.errors import Unavailable
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.compiler import Compiler, GrammarLimits, InvalidGrammar, LruCache
 from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema, ToolChoice
@@ -68,6 +70,24 @@ def test_fuel_and_size_are_bounded() -> None:
         Compiler(VOCABULARY, GrammarLimits(max_grammar_size=100)).compile(f"start: ({rows}) ({rows})")
 
 
+_LONG = "start: " + " | ".join(f'"{number:07}"' for number in range(1000))  # too long to be compiled where it is asked
+
+
+def test_time_is_bounded_and_what_took_too_long_blocks_nothing() -> None:
+    compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.0))
+    with pytest.raises(InvalidGrammar, match="too long to compile"):
+        compiler.compile(_LONG)
+    assert not compiler.compile('start: "ab"').is_stopped()
+
+
+def test_a_flood_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy_inference_engine.state_machine.compiler._PATIENCE_S", 0.01)
+    compiler = Compiler(VOCABULARY)
+    with compiler._lock, pytest.raises(Unavailable, match="try again"):
+        compiler.compile('start: "ab"')
+    assert not compiler.compile('start: "ab"').is_stopped()
+
+
 HOSTILE = [
     "(a{1000}){1000}",
     "((a{100}){100}){100}",
@@ -91,6 +111,21 @@ def test_hostile_regexes_are_refused_or_walked_in_bounded_time(regex: str) -> No
 @pytest.mark.parametrize("regex", HOSTILE[:6], ids=lambda regex: regex[:30])
 def test_hostile_patterns_in_schemas(regex: str) -> None:
     _assert_bounded(Demand(output=JsonSchema({"type": "string", "pattern": f"^({regex})$"}, is_strict=False)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 100_000},
+        {"type": "string", "minLength": 50_000, "maxLength": 100_000},
+        {"type": "string", "pattern": "^[a-z]+$", "maxLength": 100_000},
+        {"type": "array", "items": {"type": "string", "maxLength": 1000}, "maxItems": 100_000},
+        {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 10},
+    ],
+    ids=str,
+)
+def test_large_bounds(schema: dict[str, Any]) -> None:
+    _assert_bounded(Demand(output=JsonSchema(schema, is_strict=False)))
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,15 @@ def test_equal_demands_share_their_machine() -> None:
     assert builder.build(demand(names)) is builder.build(demand(names[::-1]))
 
 
+def test_the_least_recently_used_machine_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy_inference_engine.state_machine.machine._MAX_MACHINES", 2)
+    builder = _fresh()
+    first, second, third = (Demand(output=Choice((text,))) for text in "abc")
+    old, kept = builder.build(first), builder.build(second)
+    builder.build(third)
+    assert builder.build(second) is kept and builder.build(first) is not old
+
+
 def test_builders_share_nothing() -> None:
     demand = Demand(output=Choice(("a",)))
     assert _fresh().build(demand) is not _fresh().build(demand)

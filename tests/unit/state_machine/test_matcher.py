@@ -54,6 +54,42 @@ def test_the_mask_is_the_callers_to_keep() -> None:
     assert (first == kept).all()
 
 
+def test_a_prepared_mask_is_that_of_the_next_token() -> None:
+    matcher, plain = (start(PLAIN.builder, Demand(output=Choice(("abx", "aby", "cd")))) for _ in range(2))
+    for byte in b"aby":
+        matcher.prepare()
+        assert _allowed(matcher) == _allowed(plain)
+        matcher.accept(byte)
+        plain.accept(byte)
+        assert matcher.is_complete == plain.is_complete
+    matcher.prepare()
+    assert matcher.is_complete
+
+
+_CHARS = {"a": 45, "é": 20, "😀": 12}  # and how many of them the longest piece has
+_PIECES = [
+    char * count for char, most in _CHARS.items() for count in range(1, most + 1) if len((char * count).encode()) > 1
+]
+_STRINGS = PieceTokenizer(pieces=[*_PIECES, *(piece + '"' for piece in _PIECES), "a\\n", "\\naaaaaaaa", "a\n"])
+
+
+@pytest.mark.parametrize("longest", [0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 13, 20, 29, 30, 31, 46, None])
+def test_a_string_takes_every_token_it_has_room_for_and_no_other(longest: int | None) -> None:
+    """Wherever the library's ready-made parts of a mask begin and end."""
+    schema = {"type": "string"} if longest is None else {"type": "string", "maxLength": longest}
+    matcher = start(MachineBuilder(by_name("plain"), _STRINGS), Demand(output=JsonSchema(schema)))
+    matcher.accept(ord('"'))
+    for room in range(100 if longest is None else longest, -1, -1)[:50]:
+        pieces = [*_PIECES, "a", "a\\n", "\\naaaaaaaa"]
+        fitting = {piece for piece in pieces if len(piece.replace("\\n", "n")) <= room}
+        fitting |= {piece + '"' for piece in _PIECES if len(piece) <= room} | {'"'}
+        texts = {_STRINGS.token_bytes(token_id) for token_id in _allowed(matcher)}
+        expected = {text.encode() for text in fitting}
+        assert {text for text in texts if len(text) > 1 or text in b'a"'} == expected, room
+        if room:
+            matcher.accept(ord("a"))
+
+
 def test_asking_changes_nothing() -> None:
     matcher = start(PLAIN.builder, Demand(output=Choice(("abc", "xbc"))))
     for _ in range(3):
@@ -93,6 +129,18 @@ def test_a_failed_matcher_stays_failed() -> None:
         matcher.accept(ord("x"))
     with pytest.raises(GrammarFailure):
         matcher.mask()
+
+
+def test_steps_that_take_too_long_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or every other stream would wait for them. The first one is forgiven."""
+    monkeypatch.setattr("proxy_inference_engine.state_machine.matcher._MAX_STEP_S", 0.0)
+    matcher = start(PLAIN.builder, Demand(output=JsonSchema({"type": "string"})))
+    matcher.prepare()
+    matcher.accept(ord('"'))
+    with pytest.raises(GrammarFailure, match="too long"):
+        matcher.prepare()
+    other = start(PLAIN.builder, Demand(output=JsonSchema({"type": "string"})))
+    assert ord('"') in _allowed(other), "one request's slowness is not another's"
 
 
 @pytest.mark.parametrize("token_id", [END, OTHER_END])

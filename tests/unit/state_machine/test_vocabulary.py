@@ -5,10 +5,13 @@ import random
 
 import pytest
 
+from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.state_machine.compiler import Compiler
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema
 from proxy_inference_engine.state_machine.lark import Lark, pattern
+from proxy_inference_engine.state_machine.machine import SPACED, MachineBuilder
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, quote
-from tests.unit.state_machine.vocabularies import END, OTHER_END, PieceTokenizer
+from tests.unit.state_machine.vocabularies import END, OTHER_END, PieceTokenizer, start
 
 SPECIALS = ("<a>", "</a>", "<a>b", "[X]")
 TOKENIZER = PieceTokenizer(pieces=["he", "hello"], specials=SPECIALS)
@@ -61,6 +64,34 @@ def test_spell() -> None:
 def test_encode() -> None:
     assert VOCABULARY.encode("hello<a>he!") == [*TOKENIZER.encode("hello"), ID["<a>"], *TOKENIZER.encode("he!")]
     assert VOCABULARY.encode("") == []
+
+
+class SpacingTokenizer(PieceTokenizer):
+    """Puts a space before whatever it is given, as many vocabularies do."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(" " + text)
+
+
+SPACING = SpacingTokenizer(pieces=[" a", " {", '{"', '": ', '":', "he", " he", "hello"], specials=SPECIALS)
+
+
+@pytest.mark.parametrize("text", ["a", "hello", " hello", '{"a": 1}', "", "  ", *AWKWARD], ids=ascii)
+def test_a_space_that_a_vocabulary_adds_is_left_out(text: str) -> None:
+    vocabulary = GrammarVocabulary(SPACING, SPECIALS)
+    for ids in (vocabulary.encode_inside(text), vocabulary.encode(text)):
+        assert b"".join(map(SPACING.token_bytes, ids)) == text.encode()
+    assert vocabulary.encode_inside("hello<a>") == PieceTokenizer.encode(SPACING, "hello<a>")
+
+
+def test_what_is_forced_has_no_space_that_a_vocabulary_adds() -> None:
+    schema = {"type": "object", "properties": {"hello": {"type": "integer"}}, "required": ["hello"]}
+    builder = MachineBuilder(by_name("plain"), SPACING, spacing=SPACED)
+    matcher = start(builder, Demand(output=JsonSchema(schema)))
+    forced = matcher.forced()
+    assert b"".join(map(SPACING.token_bytes, forced)) == b'{"hello": '
+    for token_id in forced:
+        matcher.accept(token_id)
 
 
 @pytest.mark.parametrize("text", AWKWARD, ids=ascii)

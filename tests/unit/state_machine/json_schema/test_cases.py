@@ -9,6 +9,7 @@ import llguidance
 import pytest
 
 from proxy_inference_engine.state_machine.json_schema import json_grammar
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, UNSUPPORTED
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.cases import Case
 from tests.unit.state_machine.json_schema.cases_plain import GRAMMAR_ONLY, PLAIN
@@ -58,10 +59,22 @@ def name_of(case: Case) -> str:
     return json.dumps(case.schema)[:70]
 
 
+def stands_alone(case: Case) -> bool:
+    """Whether a case can be put into another schema: a reference or a declared draft concerns the whole document."""
+    text = json.dumps(case.schema)
+    return not any(keyword in text for keyword in ('"$ref"', '"$schema"', '"unevaluated'))
+
+
 def test_there_are_enough_cases() -> None:
-    # Over every place a case stands in, at least 300 schemas of our own.
-    assert len({json.dumps(case.schema) for case in CASES}) >= 240
+    moved = [around(case.schema) for case in CASES if stands_alone(case) for around, _ in PLACES.values()]
+    assert len({json.dumps(schema) for schema in [*(case.schema for case in CASES), *moved]}) >= 300
+    assert len({json.dumps(case.schema) for case in CASES}) >= 280
     assert all(case.valid for case in CASES)
+
+
+def test_every_keyword_that_binds_has_a_case() -> None:
+    written = json.dumps([case.schema for case in CASES])
+    assert [keyword for keyword in sorted(ASSERTIONS - UNSUPPORTED) if f'"{keyword}":' not in written] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -74,12 +87,6 @@ def test_validator_agrees_with_the_table(case: Case) -> None:
 @pytest.mark.parametrize("case", [*CASES, *GRAMMAR_ONLY], ids=name_of)
 def test_grammar_agrees_with_the_table(case: Case, tokenizer: llguidance.LLTokenizer) -> None:
     check(case, tokenizer)
-
-
-def stands_alone(case: Case) -> bool:
-    """Whether a case can be put into another schema: a reference or a declared draft concerns the whole document."""
-    text = json.dumps(case.schema)
-    return not any(keyword in text for keyword in ('"$ref"', '"$schema"', '"unevaluated'))
 
 
 @pytest.mark.parametrize("place", PLACES)
