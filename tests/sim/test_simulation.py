@@ -131,7 +131,8 @@ def test_catches_a_jump_past_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         forced = sequence.matcher.forced()
         for token_id in forced:
             sequence.append(token_id)
-            self._accept(sequence, token_id)
+            sequence.samplers.accept(token_id)
+            sequence.matcher.accept(token_id)
         return forced
 
     monkeypatch.setattr(StepEngine, "_jump", over)

@@ -30,6 +30,10 @@ class Choosing:
         """Work out what would be the same at every token."""
         request, chooser = sequence.request, self._chooser
         sequence.ends = self.ends(request) if sequence.matcher is None else self.ends(request) | self._end_ids
+        limits = request.limits
+        sequence.banned = self._end_ids if limits.ignore_eos else _NOTHING
+        if limits.min_tokens > 0:
+            sequence.early_banned = self.ends(request) | sequence.banned
         # Guesses and log-probabilities need the logits here.
         if chooser is not None and sequence.drafter is None and request.num_top_logprobs is None:
             samplings = {state: sequence.samplers.of(state).sampling for state in _STATES}
@@ -37,7 +41,7 @@ class Choosing:
 
     def choose(self, sequence: Sequence, logits: Logits) -> int:
         """From logits (vocabulary,). Raises InvalidLogits."""
-        matcher, banned = sequence.matcher, self._banned(sequence)
+        matcher, banned = sequence.matcher, _banned(sequence)
         if matcher is None:
             return sequence.samplers.sample(logits, sequence.num_tokens, banned)
         # Forced tokens are left to be found here when their log-probabilities are wanted: then each needs its logits.
@@ -54,11 +58,10 @@ class Choosing:
         sampler = sequence.samplers.of(state)
         sampling = sampler.sampling
         number = sampler.number(sequence.num_tokens) if sampling.temperature > 0 else 0.0
-        return Want(logits, sampling, number, self._banned(sequence), None if matcher is None else matcher.mask())
+        banned = _banned(sequence) if sequence.early_banned else sequence.banned
+        return Want(logits, sampling, number, banned, None if matcher is None else matcher.mask())
 
-    def _banned(self, sequence: Sequence) -> frozenset[int]:
-        limits = sequence.request.limits
-        always = self._end_ids if limits.ignore_eos else _NOTHING
-        if limits.min_tokens == 0 or sequence.num_generated >= limits.min_tokens:
-            return always
-        return self.ends(sequence.request) | always
+
+def _banned(sequence: Sequence) -> frozenset[int]:
+    is_early = sequence.num_generated < sequence.request.limits.min_tokens
+    return sequence.early_banned if is_early else sequence.banned

@@ -6,7 +6,7 @@ chooses tokens, a step hands out what was chosen in the one before: the device c
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -126,8 +126,9 @@ class StepEngine:
         """One turn: schedule, forward, choose, hand out."""
         started = self._clock()
         grants = self.scheduler.schedule()
-        for grant in grants:
-            grant.sequence.start(started)
+        for sequence, _, _ in grants:
+            if sequence.started_at is None:
+                sequence.started_at = started
         logits = self._forward(grants) if grants else []
         self._land(grants)
         self._advance_each(grants, logits)
@@ -238,12 +239,11 @@ class StepEngine:
         began = self._clock()
         landed = self._deferral.land()
         self.totals.forward_seconds += self._clock() - began
-        granted = {sequence: num_tokens for sequence, num_tokens, _ in grants} if landed else {}
         for sequence, token_id in landed:
             if sequence.is_over:
                 continue
             try:
-                self._settle(sequence, token_id, granted)
+                self._settle(sequence, token_id, grants)
             except Exception as error:
                 self._fail_alone(sequence.request.id, error)
 
@@ -252,7 +252,7 @@ class StepEngine:
         self._deferral.take_off()
         self.totals.forward_seconds += self._clock() - began
 
-    def _settle(self, sequence: Sequence, token_id: int, granted: Mapping[Sequence, int]) -> None:
+    def _settle(self, sequence: Sequence, token_id: int, grants: list[Grant]) -> None:
         if token_id < 0:
             raise InvalidLogits
         sequence.settle(token_id)
@@ -260,7 +260,7 @@ class StepEngine:
         reason = "stop" if is_end else self._end_reason(sequence)
         if reason is not None:
             # Its slot has what was granted already, and may be unable to forget it.
-            sequence.num_computed += granted.get(sequence, 0)
+            sequence.num_computed += sum(grant.num_tokens for grant in grants if grant.sequence is sequence)
             self._finish(sequence, reason)
 
     def _fail_each(self, sequences: list[Sequence]) -> None:
@@ -310,12 +310,16 @@ class StepEngine:
         True when it is an end token.
         """
         is_end = token_id in sequence.ends
-        self._accept(sequence, token_id, is_end=is_end)
-        self._emit(sequence, Token(token_id, logprob, not is_end))
-        if sequence.matcher is not None and not is_end:
+        matcher = None if is_end else sequence.matcher
+        sequence.samplers.accept(token_id)
+        if matcher is not None:
+            matcher.accept(token_id)
+        self.totals.generated_tokens += 1
+        self._outbox.append(Delivery(sequence.request.id, sequence.choice, Token(token_id, logprob, not is_end)))
+        if matcher is not None:
             for forced_id in self._jump(sequence):
                 self._emit(sequence, Token(forced_id))
-            sequence.matcher.prepare()
+            matcher.prepare()
         return is_end
 
     def _end_reason(self, sequence: Sequence) -> FinishReason | None:
@@ -323,13 +327,6 @@ class StepEngine:
         if sequence.matcher is not None and sequence.matcher.is_complete:
             return "stop"
         return "length" if sequence.num_tokens >= sequence.max_length else None
-
-    def _accept(self, sequence: Sequence, token_id: int, *, is_end: bool = False) -> None:
-        """Tell all that follow a choice's text of a token that was appended to it."""
-        sequence.samplers.accept(token_id)
-        self.totals.generated_tokens += 1
-        if sequence.matcher is not None and not is_end:
-            sequence.matcher.accept(token_id)
 
     def _jump(self, sequence: Sequence) -> list[int]:
         """Append the tokens that the grammar forces, as far as the limit lets them; they still have to be emitted."""
@@ -342,7 +339,9 @@ class StepEngine:
         forced = list(takewhile(lambda token_id: token_id not in ends, matcher.forced()[: max(0, room)]))
         for token_id in forced:
             sequence.append(token_id)
-            self._accept(sequence, token_id)
+            sequence.samplers.accept(token_id)
+            matcher.accept(token_id)
+        self.totals.generated_tokens += len(forced)
         return forced
 
     def _add_prompt_logprobs(self, sequence: Sequence, first: int, logits: Logits) -> None:

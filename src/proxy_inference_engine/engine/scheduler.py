@@ -254,7 +254,7 @@ class Scheduler:
         for sequence in self.running:
             if sequence.num_tokens - sequence.num_computed != 1 or sequence.drafter is not None:
                 return None
-            if not sequence.is_spent:
+            if sequence.num_tokens < sequence.max_length or not sequence.is_spent:
                 grants.append(Grant(sequence, 1))
         return grants
 

@@ -37,6 +37,8 @@ class Sequence:
     unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     ends: frozenset[int] = frozenset()  # tokens that end it
+    banned: frozenset[int] = frozenset()  # tokens that it never has
+    early_banned: frozenset[int] = frozenset()  # the same while it is shorter than asked for
     deferred_states: frozenset[State] = frozenset()  # in which a device chooses its tokens
     max_length: int = 0  # prompt and answer: it ends with so many tokens
     num_tokens: int = 0
@@ -95,10 +97,6 @@ class Sequence:
     def reusable_ids(self) -> TokenIds:
         """What may come from the cache: every token whose own logits are not needed any more."""
         return self.ids[: len(self.prompt_logprobs) - 1 if self.wants_prompt_logprobs else self.num_tokens - 1]
-
-    def start(self, now: float) -> None:
-        if self.started_at is None:
-            self.started_at = now
 
     def timings(self, now: float) -> Timings:
         """Where the time went, if it ends now."""

@@ -86,6 +86,11 @@ class Sampler:
     def number(self, position: int) -> float:
         return uniform(self._key, position)
 
+    @property
+    def counts(self) -> bool:
+        """Whether tokens that were chosen matter to it."""
+        return bool(self._penalties)
+
     def accept(self, token_id: int) -> None:
         """Take a chosen token into the histories of the penalties."""
         for penalty in self._penalties:

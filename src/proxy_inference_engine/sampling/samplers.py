@@ -8,9 +8,9 @@ from proxy_inference_engine.types import Request, Sampling, State
 
 
 class Samplers:
-    """Every sampler takes in every token, so that the penalties of each state know the whole text."""
+    """Every sampler that counts tokens takes in every one, so that the penalties of each state know the whole text."""
 
-    __slots__ = ("_by_state", "_default")
+    __slots__ = ("_by_state", "_counting", "_default")
 
     def __init__(self, request: Request, choice: int, num_tokens: int) -> None:
         def make(sampling: Sampling) -> Sampler:
@@ -18,6 +18,7 @@ class Samplers:
 
         self._default = make(request.sampling)
         self._by_state = {state: make(sampling) for state, sampling in request.state_sampling.items()}
+        self._counting = [each for each in (self._default, *self._by_state.values()) if each.counts]
 
     def sample(
         self,
@@ -34,6 +35,5 @@ class Samplers:
         return self._by_state.get(state, self._default) if self._by_state else self._default
 
     def accept(self, token_id: int) -> None:
-        self._default.accept(token_id)
-        for sampler in self._by_state.values():
+        for sampler in self._counting:
             sampler.accept(token_id)

@@ -60,13 +60,6 @@ def test_timings_add_up_to_the_time_since_it_arrived(
     assert (timings.queued_ms, timings.prompt_ms, timings.predicted_ms) == tuple(1000 * s for s in expected)
 
 
-def test_only_the_first_start_counts() -> None:
-    sequence = make_sequence(make_request())
-    sequence.start(3.0)
-    sequence.start(4.0)
-    assert sequence.started_at == 3.0
-
-
 def test_the_last_token_is_never_reused_because_its_logits_are_needed() -> None:
     sequence = make_sequence(make_request("hello"))
     assert sequence.reusable_ids.tolist() == list(b"hell")
