@@ -34,11 +34,13 @@ _ANSWER = 800  # tokens: so long that all streams run for as long as it takes
 _LIMITS = """\
 What limits each figure, as seen on an H200 (kernel times by ncu):
 
-- alone: the bandwidth. Of a step's 4.5 ms the products take 3.9 (2.9 to 4.5 TB/s, the small ones least), attention 0.6.
-- 64 streams: the host. Kernels take 6.5 ms of a step's 8.1; for each of its 128 products MLX asks cuBLAS anew how
-  to compute it and records that in a graph. Of the kernels, attention (1.7 ms) is the one that could be faster.
-- prefill: matrix products, as in the bare loop; the engine adds the copy to the cache and, between prompts, a wait.
-- the engine's own share: Python, about 9 µs for every row. On a GPU it runs while the device computes.
+- alone: the bandwidth. Of a step's 4.5 ms the products take 3.9 (2.9 to 4.5 TB/s, the small ones least), attention
+  0.35.
+- 64 streams: kernels take about 5.6 ms of a step's 6.6, the products 4.2 of them, attention 0.8. The host needs nearly
+  as long to launch them: MLX records each product in a graph first.
+- prefill: matrix products. One by one the kernels of a prompt take 41 ms, all together 49: a card under full load
+  runs slower.
+- the engine's own share: Python, about 6 µs for every row. On a GPU it runs while the device computes.
 - prefix hit: one pass over all weights for the tokens that are new, and its preparation.
 """
 _TARGETS = {"alone": 0.78, "batch": 8000.0, "prefill": 38000.0, "share": 0.05, "prefix": 0.1}
