@@ -18,6 +18,7 @@ from proxy_inference_engine.types import Sampling
 Allowed = NDArray[np.bool_]
 
 _MAX_LISTED = 4096
+_MAX_PLAIN = 40.0  # the best logit, either way, up to which exponentials and their sum stay within float32 as they are
 _MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
 
 
@@ -122,7 +123,9 @@ class Sampler:
         return _Narrowed(np.where(allowed, adjusted, np.float32(-np.inf)), None)
 
     def _weigh(self, logits: Logits, best: float) -> Weights:
-        """Step 5: probabilities but for a factor; the best has weight 1."""
+        """Step 5: probabilities but for a factor."""
+        if self._sharpness == 1 and abs(best) < _MAX_PLAIN:
+            return np.exp(logits)
         weights = logits - np.float32(best)
         if self._sharpness != 1:
             weights *= np.float32(self._sharpness)
