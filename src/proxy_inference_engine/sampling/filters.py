@@ -32,9 +32,9 @@ def top_k(values: NDArray[np.float32], num: int) -> Indices:
     return candidates[_largest(found, _kth_largest(found, num), num)]
 
 
-def top_p(weights: Weights, share: float) -> Indices:
+def top_p(weights: Weights, share: float, total: float | None = None) -> Indices:
     """The fewest most likely tokens that together have at least `share` of the total; at least one."""
-    total = float(weights.sum())
+    total = float(weights.sum()) if total is None else total
     target = max(share * total, _SMALLEST)
     for floor in _FLOORS:
         candidates = np.flatnonzero(weights >= floor * total)

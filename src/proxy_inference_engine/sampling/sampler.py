@@ -18,7 +18,7 @@ from proxy_inference_engine.types import Sampling
 Allowed = NDArray[np.bool_]
 
 _MAX_LISTED = 4096
-_MAX_PLAIN = 40.0  # the best logit, either way, up to which exponentials and their sum stay within float32 as they are
+_MIN_TOTAL, _MAX_TOTAL = 1e-20, 1e30  # sums of exponentials that are well within float32
 _MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
 
 
@@ -65,8 +65,12 @@ class Sampler:
         """
         assert logits.shape == (self._num_tokens,)
         with np.errstate(over="ignore"):  # what is too small for float32 is as impossible as -inf
-            # Banned ids that are not the best can wait until there are weights: then the logits need no copy.
             is_late = self._is_plain and allowed is None
+            if is_late and self._sharpness == 1:
+                found = self._sample_plainly(logits, position, banned)
+                if found is not None:
+                    return found
+            # Banned ids that are not the best can wait until there are weights: then the logits need no copy.
             adjusted, ids = self._narrow(self._adjust(logits, () if is_late else banned), logits, allowed)
             best_index = int(adjusted.argmax())
             if is_late and best_index in banned:
@@ -81,6 +85,19 @@ class Sampler:
             if is_late and banned:
                 weights[list(banned)] = 0
             candidates = self._filter(_Candidates(weights, ids), position)
+        index = draw(candidates.weights, self.number(position))
+        return index if candidates.ids is None else int(candidates.ids[index])
+
+    def _sample_plainly(self, logits: Logits, position: int, banned: Collection[int]) -> int | None:
+        """The same where nothing changes the logits and their exponentials stay in range: with two passes over the
+        vocabulary less, since the best need not be known before. None where they do not, or some are no numbers."""
+        weights = np.exp(logits)
+        if banned:
+            weights[list(banned)] = 0
+        total = float(weights.sum())
+        if not _MIN_TOTAL < total < _MAX_TOTAL:
+            return None
+        candidates = self._filter(_Candidates(weights), position, total)
         index = draw(candidates.weights, self.number(position))
         return index if candidates.ids is None else int(candidates.ids[index])
 
@@ -123,22 +140,20 @@ class Sampler:
         return _Narrowed(np.where(allowed, adjusted, np.float32(-np.inf)), None)
 
     def _weigh(self, logits: Logits, best: float) -> Weights:
-        """Step 5: probabilities but for a factor."""
-        if self._sharpness == 1 and abs(best) < _MAX_PLAIN:
-            return np.exp(logits)
+        """Step 5: probabilities but for a factor; the best has weight 1."""
         weights = logits - np.float32(best)
         if self._sharpness != 1:
             weights *= np.float32(self._sharpness)
         np.exp(weights, out=weights)
         return weights
 
-    def _filter(self, candidates: "_Candidates", position: int) -> "_Candidates":
-        """Steps 6 to 9."""
+    def _filter(self, candidates: "_Candidates", position: int, total: float | None = None) -> "_Candidates":
+        """Steps 6 to 9; `total` is the sum of the weights, where it is known."""
         sampling = self.sampling
         if sampling.top_k > 0:
-            candidates = candidates.keep(filters.top_k(candidates.weights, sampling.top_k))
+            candidates, total = candidates.keep(filters.top_k(candidates.weights, sampling.top_k)), None
         if sampling.top_p < 1:
-            candidates = candidates.keep(filters.top_p(candidates.weights, sampling.top_p))
+            candidates = candidates.keep(filters.top_p(candidates.weights, sampling.top_p, total))
         if sampling.min_p > 0:
             candidates = candidates.keep(filters.min_p(candidates.weights, sampling.min_p))
         if sampling.xtc_probability > 0 and uniform(self._key, position, Stream.XTC) < sampling.xtc_probability:
