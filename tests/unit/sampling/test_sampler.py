@@ -119,10 +119,10 @@ def test_absurd_logits_are_still_logits() -> None:
 
 @pytest.mark.parametrize("shift", [-1e4, -200.0, -60.0, -40.0, 40.0, 60.0, 100.0, 1e4])
 def test_where_the_logits_lie_does_not_matter(shift: float) -> None:
-    row = np.round(_row(3) * 8) / 8  # as they are in float32, wherever they lie
+    row = (np.round(_row(3) * 8) / 8).astype(np.float32)  # as they are, wherever they lie
     sampler = _sampler(replace(PLAIN, top_p=0.9))
     for position in range(40):
-        assert sampler.sample(row + np.float32(shift), position) == sampler.sample(row, position)
+        assert sampler.sample((row + shift).astype(np.float32), position) == sampler.sample(row, position)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PLAIN, Sampling(seed=0, top_p=0.9, repetition_penalty=1.2)])
