@@ -88,12 +88,13 @@ class Span(NamedTuple):
 def make_span(slot: int, start: int, num_tokens: int, capacity: int) -> Span:
     """Rows and what they see are multiples of a unit: MLX prepares its attention anew for each pair of lengths, which
     takes longer than most prompts."""
-    unit = UNIT if num_tokens <= _MAX_FINE or _up(start + num_tokens, _COARSE_UNIT) > capacity else _COARSE_UNIT
+    unit = UNIT if num_tokens <= _MAX_FINE or up(start + num_tokens, _COARSE_UNIT) > capacity else _COARSE_UNIT
     num_before = start % unit
-    return Span(slot, start, num_tokens, _up(start + num_tokens, unit) - start + num_before, num_before)
+    return Span(slot, start, num_tokens, up(start + num_tokens, unit) - start + num_before, num_before)
 
 
-def _up(count: int, unit: int) -> int:
+def up(count: int, unit: int) -> int:
+    """The next multiple of a unit."""
     return -(-count // unit) * unit
 
 
@@ -211,7 +212,7 @@ class Kernels:
                 *(("T", self.pool.dtype), ("WIDTH", self.shape.width), ("HEADS", self.shape.heads)),
                 *(("GROUP", num_queries // self.shape.heads), ("NORMED", layer.query_weights is not None)),
             ],
-            grid=(_up(num_rows * num_heads * 8, _COPIERS), 1, 1),
+            grid=(up(num_rows * num_heads * 8, _COPIERS), 1, 1),
             threadgroup=(_COPIERS, 1, 1),
             output_shapes=[(num_rows, num_queries * self.shape.width)],
             output_dtypes=[self.pool.dtype],
@@ -271,7 +272,7 @@ class Kernels:
 
     def _grid(self, num_tokens: int) -> tuple[int]:
         pieces = num_tokens * self.shape.width * self.pool.dtype.size // _PIECE
-        return (_up(pieces, _COPIERS),)
+        return (up(pieces, _COPIERS),)
 
 
 class Place(NamedTuple):

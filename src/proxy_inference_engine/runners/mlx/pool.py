@@ -19,6 +19,7 @@ from proxy_inference_engine.runners.mlx.kernels import (
     Where,
     apart,
     on_device,
+    up,
     upload,
 )
 from proxy_inference_engine.runners.mlx.rows import MAX_SHORT, Batch, Numbers, SlotRow
@@ -85,7 +86,7 @@ class Pool:
     can_splice = True
 
     def __init__(self, head: Head, shape: Shape, dtype: mx.Dtype) -> None:
-        tokens = -(-(shape.tokens + MAX_SHORT) // UNIT) * UNIT  # rows that are filled up write behind the end
+        tokens = up(shape.tokens + MAX_SHORT, UNIT)  # rows that are filled up write behind the end
         self._head = head
         self.kernels = Kernels(shape._replace(tokens=tokens), dtype, MAX_SHORT)
         self._orders: list[mx.array] = []

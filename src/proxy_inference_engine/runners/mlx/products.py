@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from proxy_inference_engine.runners.mlx.kernels import kernel, on_device
+from proxy_inference_engine.runners.mlx.kernels import kernel, on_device, up
 from proxy_inference_engine.runners.mlx.product_sources import ADD_NORM, GATE, PRODUCT
 
 _PIECE = 16  # bytes that a thread reads at once
@@ -42,7 +42,7 @@ class Products:
         self._dtype = dtype
         self._each = _PIECE // dtype.size
         inputs = ["inputs", "weights", "norm", "eps", "added"]
-        shared_bytes = _up(max_width, 32 * self._each * _UNROLLED) * dtype.size
+        shared_bytes = up(max_width, 32 * self._each * _UNROLLED) * dtype.size
         self._product = kernel("pie_product", inputs, ["out"], PRODUCT, shared_bytes)
         self._add_norm = kernel("pie_add_norm", ["hidden", "added", "norm", "eps"], ["sum", "normed"], ADD_NORM)
         self._gate = kernel("pie_gate", ["both"], ["out"], GATE)
@@ -69,7 +69,7 @@ class Products:
                 *(("T", self._dtype), ("EACH", self._each), ("UNROLLED", _UNROLLED)),
                 *(("NORMED", norm is not None), ("ADDED", added is not None), ("GATED", is_gated)),
             ],
-            grid=(_up(num_warps * 32, _PRODUCT_THREADS), 1, 1),
+            grid=(up(num_warps * 32, _PRODUCT_THREADS), 1, 1),
             threadgroup=(_PRODUCT_THREADS, 1, 1),
             output_shapes=[(1, outputs)],
             output_dtypes=[self._dtype],
@@ -79,7 +79,7 @@ class Products:
     def add_norm(self, hidden: mx.array, added: mx.array, norm: Norm) -> tuple[mx.array, mx.array]:
         """The sum of two arrays of rows, and the sum normed."""
         rows, width = hidden.shape
-        threads = min(_MAX_NORM_THREADS, _up(width // self._each, 32))
+        threads = min(_MAX_NORM_THREADS, up(width // self._each, 32))
         pieces = -(-width // (self._each * threads))
         total, normed = self._add_norm(
             inputs=[hidden, added, norm.weights, norm.eps_array],
@@ -98,13 +98,9 @@ class Products:
         (out,) = self._gate(
             inputs=[both],
             template=[("T", self._dtype), ("EACH", self._each)],
-            grid=(_up(width // self._each, _GATE_THREADS), rows, 1),
+            grid=(up(width // self._each, _GATE_THREADS), rows, 1),
             threadgroup=(_GATE_THREADS, 1, 1),
             output_shapes=[(rows, width)],
             output_dtypes=[self._dtype],
         )
         return out
-
-
-def _up(count: int, unit: int) -> int:
-    return -(-count // unit) * unit
