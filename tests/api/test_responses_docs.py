@@ -1,34 +1,28 @@
 """The examples of docs/responses.md are run, in their order."""
 
 import json
-import re
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from tests.api.pages import ADDRESS, blocks, run_python
 from tests.api.running import Running
 
-PAGE = (Path(__file__).parents[2] / "docs" / "responses.md").read_text()
-ADDRESS = "http://127.0.0.1:8000"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = "responses.md"
 
 
 def test_python(server: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {}
-    assert len(blocks("python")) == PAGE.count("```python") == 7
-    for block in blocks("python"):
-        exec(compile(block.replace(ADDRESS, server.url), "docs/responses.md", "exec"), names)
+    def said() -> None:
         assert capsys.readouterr().out
+
+    assert len(blocks(PAGE, "python")) == 7
+    names = run_python(PAGE, server.url, said)
     names["client"].close()  # type: ignore[attr-defined]
 
 
 def test_curl(server: Running) -> None:
-    (command,) = blocks("sh")
+    (command,) = blocks(PAGE, "sh")
     try:
         words = ["sh", "-c", command.replace(ADDRESS, server.url)]
         run = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -40,7 +34,7 @@ def test_curl(server: Running) -> None:
 
 
 def test_codex_speaks_responses() -> None:
-    (config,) = blocks("toml")
+    (config,) = blocks(PAGE, "toml")
     assert tomllib.loads(config)["model_providers"]["pie"] == {
         "name": "Proxy Inference Engine",
         "base_url": f"{ADDRESS}/v1",

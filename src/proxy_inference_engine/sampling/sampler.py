@@ -84,9 +84,7 @@ class Sampler:
             weights = self._weigh(adjusted, best)
             if is_late and banned:
                 weights[list(banned)] = 0
-            candidates = self._filter(_Candidates(weights, ids), position)
-        index = draw(candidates.weights, self.number(position))
-        return index if candidates.ids is None else int(candidates.ids[index])
+            return self._draw(_Candidates(weights, ids), position)
 
     def _sample_plainly(self, logits: Logits, position: int, banned: Collection[int]) -> int | None:
         """The same where nothing changes the logits and their exponentials stay in range: with two passes over the
@@ -97,9 +95,7 @@ class Sampler:
         total = float(weights.sum())
         if not _MIN_TOTAL < total < _MAX_TOTAL:
             return None
-        candidates = self._filter(_Candidates(weights), position, total)
-        index = draw(candidates.weights, self.number(position))
-        return index if candidates.ids is None else int(candidates.ids[index])
+        return self._draw(_Candidates(weights), position, total)
 
     def number(self, position: int) -> float:
         return uniform(self._key, position)
@@ -147,8 +143,14 @@ class Sampler:
         np.exp(weights, out=weights)
         return weights
 
-    def _filter(self, candidates: "_Candidates", position: int, total: float | None = None) -> "_Candidates":
-        """Steps 6 to 9; `total` is the sum of the weights, where it is known."""
+    def _draw(self, candidates: "_Candidates", position: int, total: float | None = None) -> int:
+        """Steps 6 to 10; `total` is the sum of the weights, where it is known."""
+        candidates = self._filter(candidates, position, total)
+        index = draw(candidates.weights, self.number(position))
+        return index if candidates.ids is None else int(candidates.ids[index])
+
+    def _filter(self, candidates: "_Candidates", position: int, total: float | None) -> "_Candidates":
+        """Steps 6 to 9."""
         sampling = self.sampling
         if sampling.top_k > 0:
             candidates, total = candidates.keep(filters.top_k(candidates.weights, sampling.top_k)), None
