@@ -188,6 +188,11 @@ def test_the_generation_prompt_can_be_left_out(http: httpx.Client) -> None:
         for adds in (True, False)
     )
     assert with_it == without + "<|im_start|>assistant\n"
+    body = {**ASK, "add_generation_prompt": False}
+    usage = http.post("/v1/chat/completions", json=body).json()["usage"]
+    assert usage["prompt_tokens"] == len(
+        http.post("/tokenize", json={"messages": HELLO, "add_generation_prompt": False}).json()["tokens"]
+    )
 
 
 def test_fields_without_effect_are_echoed_where_the_format_does(client: OpenAI) -> None:

@@ -1,6 +1,8 @@
 """Deny by default: every route but two needs a key, however the path is written."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
@@ -9,6 +11,7 @@ from starlette.routing import Route
 from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.app import create_app
 from tests.api.running import HELLO, MODEL, Running, running
@@ -95,18 +98,47 @@ def test_the_official_client_sends_its_key(guarded: Running) -> None:
         assert client.models.list().data[0].id == MODEL
 
 
-def test_tenants_do_not_share_the_cache(guarded: Running) -> None:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "secret " * 50}], "max_tokens": 2}
+SECRET = "secret " * 50
+TURNS = [{"role": "user", "content": SECRET}]
+CACHING: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "/v1/chat/completions": ({"messages": TURNS, "max_tokens": 2}, ("prompt_tokens_details", "cached_tokens")),
+    "/v1/completions": ({"prompt": SECRET, "max_tokens": 2}, ("prompt_tokens_details", "cached_tokens")),
+    "/v1/responses": ({"input": SECRET, "max_output_tokens": 16}, ("input_tokens_details", "cached_tokens")),
+    "/v1/messages": ({"messages": TURNS, "max_tokens": 2}, ("cache_read_input_tokens",)),
+}
+
+
+@pytest.mark.parametrize("path", CACHING)
+def test_tenants_do_not_share_the_cache(path: str) -> None:
+    fields, place = CACHING[path]
 
     def cached(key: str) -> int:
-        with guarded.http(headers={"x-api-key": key}) as http:
-            usage = http.post("/v1/chat/completions", json=body).json()["usage"]
-            return int(usage["prompt_tokens_details"]["cached_tokens"])
+        with live.http(headers={"x-api-key": key}) as http:
+            found = http.post(path, json={"model": MODEL, **fields}).json()["usage"]
+        for name in place:
+            found = found[name]
+        return int(found)
 
-    num_template_tokens = len("<user\n")  # what every conversation of a key begins with
-    assert cached("key-of-anna") <= num_template_tokens
-    assert cached("key-of-anna") > 300
-    assert cached("key-of-ben") <= num_template_tokens
+    with running(config=Config(api_keys=KEYS, drain_seconds=0.2)) as live:
+        assert cached("key-of-anna") == 0
+        assert cached("key-of-anna") > 300
+        assert cached("key-of-ben") == 0
+
+
+def test_a_key_s_name_is_the_tenant_for_fairness() -> None:
+    """One key fills every slot for minutes; another is served within seconds."""
+    config = Config(api_keys=KEYS, drain_seconds=0.2)
+    runner = FakeRunner(lanes=(Lane(2, 8192),), step_seconds=lambda _: 0.01)
+    body = {"model": MODEL, "messages": HELLO, "ignore_eos": True}
+    with running(runner, config) as live, ExitStack() as stack:
+        greedy = stack.enter_context(live.http(headers={"x-api-key": "key-of-anna"}))
+        for _ in range(4):
+            wish = {**body, "max_tokens": 4000, "stream": True}
+            stack.enter_context(greedy.stream("POST", "/v1/chat/completions", json=wish))
+        with live.http(headers={"x-api-key": "key-of-ben"}) as http:
+            answer = http.post("/v1/chat/completions", json={**body, "max_tokens": 20}, timeout=10)
+        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 20
+        assert live.stats.num_waiting >= 1  # the first key's own still wait
 
 
 def test_without_keys_everything_is_open(http: httpx.Client) -> None:

@@ -1,5 +1,7 @@
 """Clients that leave, queue up, or do not read; and the end of the server."""
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -164,8 +166,9 @@ def test_sixty_four_clients_at_once(server: Running) -> None:
 
 
 def test_nothing_leaks(slow: Running) -> None:
-    def counts() -> tuple[int, int]:
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+    def counts() -> tuple[int, int, int]:
+        tasks = [each for each in gc.get_objects() if isinstance(each, asyncio.Task) and not each.done()]
+        return threading.active_count(), len(os.listdir("/proc/self/fd")), len(tasks)
 
     def storm() -> None:
         for number in range(30):
@@ -246,6 +249,26 @@ def test_a_signal_lets_streams_finish(number: int) -> None:
     thread.join(10)
     assert (code, errors) == (0, "")
     assert lines[-2] == "data: [DONE]" and '"finish_reason":"length"' in lines[-4]
+
+
+def test_what_comes_after_the_signal_is_refused() -> None:
+    """Its connection was there before: the head of the request too, the body was not."""
+    process, lines = Process(drain_seconds=10), list[str]()
+    thread = process.stream(100, lines)
+    body = json.dumps({"model": MODEL, "messages": HELLO, "max_tokens": 1}).encode()
+    host, port = process.url.removeprefix("http://").split(":")
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port)), timeout=5) as sock:
+        sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+        time.sleep(0.1)
+        process.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        sock.sendall(body)
+        answer = sock.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 503 ") and b'"code":"shutting_down"' in answer
+    assert process.wait() == (0, "")
+    thread.join(10)
+    assert lines[-2] == "data: [DONE]"
 
 
 def test_streams_longer_than_the_drain_end_with_an_error() -> None:

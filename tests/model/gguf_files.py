@@ -1,7 +1,8 @@
 """Tiny GGUF models with random weights, written when a test wants them: every kind the bundled model is not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +28,18 @@ class _Vocabulary(NamedTuple):
 
 
 def write_llama(
-    path: Path, *, pooling: PoolingType | None = None, adds_eos: bool = False, adds_sep: bool = False
+    path: Path,
+    *,
+    pooling: PoolingType | None = None,
+    adds_eos: bool = False,
+    adds_sep: bool = False,
+    facts: Mapping[str, str | float] = MappingProxyType({}),
+    seed: int = 5,
 ) -> Path:
-    """A causal model over bytes. With a pooling it calls itself an embedding model."""
+    """A causal model over bytes. With a pooling it calls itself an embedding model. `facts` go into its metadata."""
     writer = GGUFWriter(path, "llama")
+    for key, value in facts.items():
+        writer.add_string(key, value) if isinstance(value, str) else writer.add_float32(key, value)
     _write_sizes(writer)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(WIDTH // NUM_HEADS)
@@ -40,7 +49,7 @@ def write_llama(
     _write_vocabulary(writer, vocabulary)
     writer.add_add_eos_token(adds_eos)
     writer.add_add_sep_token(adds_sep)
-    finish(writer, _llama_tensors(len(vocabulary.tokens)))
+    finish(writer, _llama_tensors(len(vocabulary.tokens), seed))
     return path
 
 
@@ -110,8 +119,8 @@ def _write_vocabulary(writer: GGUFWriter, vocabulary: _Vocabulary) -> None:
         add(token_id)
 
 
-def _llama_tensors(num_tokens: int) -> Iterator[Tensor]:
-    draw = np.random.default_rng(5)
+def _llama_tensors(num_tokens: int, seed: int = 5) -> Iterator[Tensor]:
+    draw = np.random.default_rng(seed)
     yield "token_embd.weight", _random(draw, num_tokens, WIDTH)
     yield "output_norm.weight", np.ones(WIDTH, np.float32)
     yield "output.weight", _random(draw, num_tokens, WIDTH)

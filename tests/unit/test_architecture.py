@@ -1,6 +1,7 @@
 """Imports point down, libraries stay in their folders, files and functions stay small. Each failure names a line."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ LIBRARIES = {
     "tokenizers": {"runners.mlx"},
     "numpy": {"runners", "cache", "sampling", "engine", "state_machine", "types", "images"},
 }
-MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.load_mlx"}
+MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.load_llama", "models.load_mlx"}
 
 
 def is_within(module: str, folder: str) -> bool:
@@ -201,3 +202,12 @@ P = PACKAGE
 )
 def test_rules_catch_what_they_should(module: str, text: str, num_violations: int) -> None:
     assert len(violations(module, text, "file.py")) == num_violations
+
+
+def test_of_llama_cpp_python_only_the_low_level_api_is_used() -> None:
+    """Its classes have a cache, samplers and chat formats of their own; the functions are all lower case."""
+    names = re.compile(r"llama_cpp\.([A-Za-z_]\w*)")
+    folder = SOURCE / "runners" / "llama_cpp"
+    used = {name for path in folder.glob("*.py") for name in names.findall(path.read_text())}
+    assert any(name == "llama_decode" for name in used)
+    assert not {name for name in used if name.startswith("Llama")}

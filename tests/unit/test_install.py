@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -178,6 +179,38 @@ def test_the_tests_install_more_and_leave_nothing_for_serve(tmp_path: Path) -> N
     (root / "requirements-dev.txt").write_text("pytest==2\n")
     assert not install.Installer(root, is_dev=False).run()
     assert install.Installer(root, is_dev=True).run()
+
+
+def test_the_slow_step_says_how_long_it_takes_and_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project(tmp_path / "project")
+    (root / "build").write_text(BUILD_LOG)
+    python = root / ".venv" / "bin" / "python"
+    python.write_text(python.read_text().replace("exit $(", f'cat "{root}/build"; exit $('))
+    monkeypatch.setattr(install.os, "cpu_count", lambda: 2)
+    install.Installer(root, is_dev=False).run()
+    shown = capsys.readouterr().out
+    assert "Compiling llama.cpp for this machine: about 4 min, once" in shown
+    assert re.findall(r"llama\.cpp (\d+) % after 0:0\d", shown) == ["20", "50", "70", "100"]
+    assert BUILD_LOG in (root / ".venv" / "install.log").read_text()
+
+
+def test_an_old_python_looks_for_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on as that one, with the same arguments; where there is none, one message says what is needed."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(install.os, "execv", lambda path, words: started.append([path, *words[1:]]))
+    monkeypatch.setattr(install.sys, "argv", ["install.py", "--dev"])
+    install.check_python()
+    assert started == []  # this one is new enough
+    monkeypatch.setattr(install.sys, "version_info", (3, 10, 12))
+    programs(tmp_path / "none", monkeypatch)
+    with pytest.raises(install.InstallError, match=r"Python 3\.11 or newer is needed; .* is 3\.10\."):
+        install.check_python()
+    programs(tmp_path / "bin", monkeypatch, "python3.12", "python3.9")
+    with pytest.raises(install.InstallError):  # only because nothing replaces this test's own process
+        install.check_python()
+    assert started == [[str(tmp_path / "bin" / "python3.12"), "install.py", "--dev"]]
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> None:

@@ -63,6 +63,10 @@ class PrefixCache:
             self._touch(found.node)
         return found
 
+    def num_known(self, tenant: str, ids: TokenIds) -> int:
+        """How many of `ids` some text in the tree begins with, whether or not so many could be restored."""
+        return sum(num_shared for _, num_shared in self._walk(tenant, ids))
+
     def insert(self, tenant: str, ids: TokenIds, export: Callable[[int], Segment], num_bytes: int) -> None:
         """Make `ids` known. `export(start)` is asked for the KV from `start` on, once there is room for it.
 

@@ -25,7 +25,7 @@ def session(config: Config) -> Iterator[Conversation]:
         info = worker.info
         detected = detect(info.chat_template, info.architecture, name)
         format_ = detected if config.format is None else by_name(config.format)
-        yield Conversation(worker, format_, profile(name, info.architecture))
+        yield Conversation(worker, format_, profile(name, info.architecture, info.generation))
     finally:
         worker.stop()
 

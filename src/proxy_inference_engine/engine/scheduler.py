@@ -109,6 +109,7 @@ class Scheduler:
         assert slot is not None
         sequence.slot = slot
         sequence.num_computed = self._restore(sequence, slot)
+        sequence.stops = self._stops(sequence)
         if sequence.num_cached_tokens is None:
             # What a grammar forced before anything was sampled may be cached too, but is no part of the prompt.
             sequence.num_cached_tokens = min(sequence.num_computed, sequence.num_prompt)
@@ -144,13 +145,17 @@ class Scheduler:
                     best, donor = shared, other
         if donor is None or best < _MIN_SHARED:
             return False
-        if best < self._cache.match(sequence.tenant, ids).num_tokens + _MIN_SHARED:
+        num_cached = self._cache.match(sequence.tenant, ids).num_tokens
+        if best < num_cached + _MIN_SHARED:
             return False
         if donor.num_computed >= best:
             self.publish(donor, best if self._runner.can_splice else donor.num_computed)
             return False
+        stops = [stop for stop in donor.stops if donor.num_computed < stop <= best]
+        num_coming = best if self._runner.can_splice else max(stops, default=0)
         # A prefix the cache could never hold is not worth waiting for.
-        return best * self._runner.info.kv_bytes_per_token <= self._cache.max_bytes and self._runner.can_splice
+        is_held = num_coming * self._runner.info.kv_bytes_per_token <= self._cache.max_bytes
+        return is_held and num_coming >= num_cached + _MIN_SHARED
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
         """Copy the KV of a running sequence's first tokens into the cache."""
@@ -170,12 +175,23 @@ class Scheduler:
     def snapshot(self, sequence: Sequence) -> None:
         """Where only whole states can be restored, keep what a prompt has come to: another one may begin the same.
 
-        Each time it is twice as long, so that all of them together are no more than twice the prompt.
+        At its stops, and whenever it is twice as long, so that all the others together are no more than twice the
+        prompt.
         """
-        is_due = sequence.num_computed >= max(_MIN_SNAPSHOT, 2 * sequence.num_snapshot)
-        if is_due and not self._runner.can_splice:
+        is_longer = sequence.num_computed >= max(_MIN_SNAPSHOT, 2 * sequence.num_snapshot)
+        if (is_longer or sequence.num_computed in sequence.stops) and not self._runner.can_splice:
             sequence.num_snapshot = sequence.num_computed
             self.publish(sequence, sequence.num_computed)
+
+    def _stops(self, sequence: Sequence) -> tuple[int, ...]:
+        """Where a whole state is worth keeping: where an earlier prompt went on differently, for the next may do so
+        too, and before the last token, for the same prompt again."""
+        if self._runner.can_splice or self._cache.max_bytes == 0:
+            return ()
+        prompt = sequence.ids[: sequence.num_prompt - 1]
+        ends = map(sequence.whole_before, (self._cache.num_known(sequence.tenant, prompt), len(prompt)))
+        first = max(_MIN_SNAPSHOT, sequence.num_computed + _MIN_SHARED)
+        return tuple(sorted({end for end in ends if end >= first}))
 
     # Room
 
@@ -312,7 +328,7 @@ class Scheduler:
         oldest_share = max(1, budget // _OLDEST_SHARE)
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
         for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
-            num_tokens = max(0, min(share, budget, sequence.num_pending - granted[sequence]))
+            num_tokens = max(0, min(share, budget, sequence.num_until_stop - granted[sequence]))
             if num_tokens > 0:
                 begun = sequence.num_computed + granted[sequence]
                 num_tokens = _with_whole_images(sequence, begun, num_tokens, room, is_first=not any(granted.values()))

@@ -34,6 +34,7 @@ class Sequence:
     prefilled_at: float | None = None
     is_over: bool = False
     num_snapshot: int = 0  # tokens of the last snapshot of its prompt
+    stops: tuple[int, ...] = ()  # places of its prompt where a pass ends, so that a snapshot can be taken
     unread: Unread | None = None  # the last token, while only the device knows it
     prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     ends: frozenset[int] = frozenset()  # tokens that end it
@@ -69,6 +70,11 @@ class Sequence:
     @property
     def num_pending(self) -> int:
         return self.num_tokens - self.num_computed
+
+    @property
+    def num_until_stop(self) -> int:
+        """The same, up to the next stop."""
+        return next((stop - self.num_computed for stop in self.stops if stop > self.num_computed), self.num_pending)
 
     @property
     def is_prefilled(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import urljoin
 
-from proxy_inference_engine.images.refusal import ImageRefused
+from proxy_inference_engine.images.refusal import Code, ImageRefused
 
 _MAX_CHARS = 8192
 _PORTS = {"http": 80, "https": 443}
@@ -67,13 +67,16 @@ def parse_target(url: str) -> Target:
 
 
 def _host(host: str) -> str:
+    is_number = _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
     try:
         if host.startswith("["):
             return str(IPv6Address(host[1:-1]))
-        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        if is_number:
             return str(IPv4Address(host))
     except ValueError:
-        raise _wrong("its host is not valid") from None
+        # Other ways to write an IPv4 address are only used to hide one.
+        code: Code = "url_not_allowed" if is_number else "invalid_image_url"
+        raise ImageRefused("its host is not valid", code) from None
     if len(host) > _MAX_NAME or not _NAME.fullmatch(host):
         raise _wrong("its host is not valid")
     return host

@@ -1,36 +1,23 @@
-"""From a configuration to a running engine: find the file, size the memory, load, start the thread."""
+"""From a configuration to a running engine: find the file, load it with the engine it is for, start the thread."""
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from proxy_inference_engine.config import Config, available_cores, available_memory
+from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models import load_llama
 from proxy_inference_engine.models.engines import choose_engine
-from proxy_inference_engine.models.mmproj import find_mmproj
 from proxy_inference_engine.models.profile import Profile, profile
-from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.runners.base import Runner, Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
-from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
-from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights
-from proxy_inference_engine.runners.plan import plan_lanes
-
-if TYPE_CHECKING:
-    from proxy_inference_engine.runners.llama_cpp.vision import Vision
-
-_log = logging.getLogger(__name__)
-
-_KV_SHARE = 0.4  # of what is free once the weights are loaded
-_CACHE_SHARE = 0.05
-_MAX_CACHE_BYTES = 4 << 30
 
 
 def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
@@ -58,15 +45,19 @@ def load_words(config: Config) -> Words:
         tokenizer, template = _mlx().load_tokenizer(file)
         return Words(tokenizer, template, profile(file.name))
     model = Model(file.path, vocab_only=True)
-    return Words(Vocabulary(model), model.metadata("tokenizer.chat_template"), profile(file.name))
+    return Words(Vocabulary(model), model.chat_template, profile(file.name))
 
 
 def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:
     try:
         file = resolve(config.model)
         mlx = _mlx() if choose_engine(config.engine, file) == "mlx" else None
-        runner = mlx.load_runner(config, file, report) if mlx else _load_llama(config, file, report)
+        runner = mlx.load_runner(config, file, report) if mlx else load_llama.load_runner(config, file, report)
         worker = _make_worker(config, runner, runner.cache_bytes)
+    except MemoryError as error:
+        reason = str(error) or "there is not enough memory for this model"
+        outcome.set_exception(StartupError(f"{reason}: try a lower --context or --kv-memory, and without --exact"))
+        return
     except BaseException as error:
         outcome.set_exception(error)
         return
@@ -95,44 +86,3 @@ def _mlx() -> ModuleType:
             "or [mlx-cuda] for an NVIDIA GPU"
         ) from None
     return load_mlx
-
-
-def _load_llama(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
-    threads = config.threads or available_cores()
-    path = file.path
-    if config.convert_weights == "auto":
-        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
-    model = Model(path, gpu_layers=config.gpu_layers)
-    vision = _load_vision(config, file, model, threads)
-    free = available_memory()
-    context_tokens = min(config.context or model.context_tokens, model.context_tokens)
-    # K and V, two bytes a number; exact mode keeps K in 34 bytes per 32 numbers.
-    token_bytes = model.num_kv_values * (2 + 34 / 32 if config.exact else 4)
-    lanes = plan_lanes(
-        context_tokens=context_tokens,
-        num_slots=config.slots,
-        token_bytes=int(token_bytes),
-        max_bytes=config.kv_memory or int(free * _KV_SHARE),
-    )
-    cache_bytes = config.cache_memory
-    if cache_bytes is None:
-        cache_bytes = min(_MAX_CACHE_BYTES, int(free * _CACHE_SHARE))
-    settings = Settings(name=file.name, lanes=lanes, threads=threads, is_exact=config.exact, cache_bytes=cache_bytes)
-    return LlamaRunner(model, settings, vision)
-
-
-def _load_vision(config: Config, file: ModelFile, model: Model, threads: int) -> "Vision | None":
-    """The eyes of a GGUF model. A file that only lies beside it may be another model's: then there are none."""
-    mmproj = find_mmproj(config.mmproj, file)
-    if mmproj is None:
-        return None
-    try:
-        # The library behind it is loaded for a model with eyes only.
-        from proxy_inference_engine.runners.llama_cpp.vision import load_vision
-
-        return load_vision(mmproj.path, model, threads=threads, has_gpu=config.gpu_layers != 0)
-    except (StartupError, ImportError, OSError, RuntimeError) as error:
-        if mmproj.is_set:
-            raise StartupError(f"mmproj {str(mmproj.path)!r}: {error}") from None
-        _log.warning("no images: %s", error)
-        return None

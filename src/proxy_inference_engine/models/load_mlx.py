@@ -2,17 +2,20 @@
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proxy_inference_engine.config import Config, available_memory
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.resolve import ModelFile
 from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.runners.checkpoint import read_optional
+from proxy_inference_engine.runners.mlx.library import state_bytes
 from proxy_inference_engine.runners.mlx.memory import free_bytes, is_gpu, leave_thread
 from proxy_inference_engine.runners.mlx.model import MlxModel, load_model, read_chat_template
 from proxy_inference_engine.runners.mlx.runner import MlxRunner, Settings
 from proxy_inference_engine.runners.mlx.tokenizer import load_vocabulary
-from proxy_inference_engine.runners.plan import plan_lanes
+from proxy_inference_engine.runners.plan import choose_context, plan_lanes
 
 if TYPE_CHECKING:
     from proxy_inference_engine.runners.mlx.vision import Vision
@@ -36,14 +39,21 @@ def load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) 
         raise StartupError("--exact is not possible with MLX: its kernels depend on the size of a batch")
     report("loading the weights…")
     loaded = load_model(file.path, file.name)
+    generation = read_optional(file.path / "generation_config.json")
+    loaded = replace(loaded, info=loaded.info._replace(generation=generation))
     vision = _load_vision(loaded)
     free = free_bytes(available_memory())
-    context_tokens = min(config.context or loaded.info.context_tokens, loaded.info.context_tokens)
+    token_bytes, max_bytes = loaded.info.kv_bytes_per_token, config.kv_memory or int(free * _KV_SHARE)
+    num_slots = max(config.slots, _GPU_SLOTS) if is_gpu() else config.slots
+    states = state_bytes(loaded.model)
+    if states:  # each slot has one, however short its text; at most half of the memory is for them
+        num_slots = max(1, min(num_slots, max_bytes // 2 // states))
+        max_bytes = max(0, max_bytes - num_slots * states)
     lanes = plan_lanes(
-        context_tokens=context_tokens,
-        num_slots=max(config.slots, _GPU_SLOTS) if is_gpu() else config.slots,
-        token_bytes=loaded.info.kv_bytes_per_token,
-        max_bytes=config.kv_memory or int(free * _KV_SHARE),
+        context_tokens=choose_context(config.context, loaded.info.context_tokens, token_bytes, max_bytes, report),
+        num_slots=num_slots,
+        token_bytes=token_bytes,
+        max_bytes=max_bytes,
     )
     share = _CACHE_SHARE if is_gpu() else _HOST_CACHE_SHARE
     cache_bytes = int(free * share) if config.cache_memory is None else config.cache_memory

@@ -1,7 +1,10 @@
-"""What models want where a request is silent: data, one row a family."""
+"""What models want where a request is silent: their own files first, then data, one row a family."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,36 @@ _PROFILES: tuple[tuple[str, str, Profile], ...] = (
 )
 
 
-def profile(name: str, architecture: str = "") -> Profile:
-    """The defaults of a model, by its name and its GGUF architecture."""
+# What a file may say of sampling: the least and the largest value that a request may have too.
+_RANGES = {
+    "temperature": (0.0, 2.0),
+    "top_p": (0.0, 1.0),
+    "top_k": (0.0, 1e9),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (1e-9, 100.0),
+}
+_SILENT: Mapping[str, object] = MappingProxyType({})
+
+
+def profile(name: str, architecture: str = "", generation: Mapping[str, object] = _SILENT) -> Profile:
+    """The defaults of a model: what its own files say, then what is known by its name and its architecture."""
+    found = Profile()
     for name_pattern, architecture_pattern, defaults in _PROFILES:
         if fnmatchcase(name.lower(), name_pattern) and fnmatchcase(architecture.lower(), architecture_pattern):
-            return defaults
-    return Profile()
+            found = defaults
+            break
+    own = {key: value for key in _RANGES if (value := _number(generation.get(key), *_RANGES[key])) is not None}
+    if "top_k" in own:
+        own["top_k"] = int(own["top_k"])
+    return replace(found, **own)  # type: ignore[arg-type]  # the keys are those of _RANGES
+
+
+def _number(value: object, least: float, largest: float) -> float | None:
+    """None for what no request could say either."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and least <= number <= largest else None

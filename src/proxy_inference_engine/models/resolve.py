@@ -44,6 +44,12 @@ def resolve(name: str | None) -> ModelFile:
     return _gguf(path)
 
 
+def weight_bytes(path: Path) -> int:
+    """The size of a GGUF file, or of all parts of a split one."""
+    match = _PART.fullmatch(path.name)
+    return sum(part.stat().st_size for part in (_parts(path, match) if match else [path]))
+
+
 def _gguf(path: Path) -> ModelFile:
     match = _PART.fullmatch(path.name)
     if match is None:

@@ -4,8 +4,9 @@ A runner knows slots and token ids, never requests. Slots are numbered lane by l
 0..num_slots-1, lane 1 the next ones. Everything but `tokenizer` belongs to the engine thread.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -174,6 +175,7 @@ class ModelInfo(NamedTuple):
     weight_bytes: int
     kv_bytes_per_token: int
     can_generate: bool = True  # False: an encoder, which only embeds or ranks
+    generation: Mapping[str, object] = MappingProxyType({})  # what the files say of sampling, under our names; unproved
 
 
 class EmbeddingInfo(NamedTuple):

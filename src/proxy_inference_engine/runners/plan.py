@@ -1,12 +1,29 @@
 """How KV memory is divided: a wide lane of many short slots, and long lanes of one slot, made when first needed."""
 
+from collections.abc import Callable
+
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import Lane
 
 _WIDE_TOKENS = 2048
 _MIN_WIDE_TOKENS = 512
 _MAX_LONG_LANES = 4
+_MIN_CONTEXT = 2048  # below, rather say that memory is short
 _PAD = 256  # llama.cpp rounds a stream up to this, and MLX grows its arrays by it
+
+
+def choose_context(
+    wanted: int | None, known: int, token_bytes: int, max_bytes: int, report: Callable[[str], None]
+) -> int:
+    """What was asked for, at most what the model knows; else all it knows, or what half of the memory holds."""
+    if wanted:
+        return min(wanted, known)
+    if known * token_bytes <= max_bytes:
+        return known
+    fitting = min(known, max(_MIN_CONTEXT, max_bytes // 2 // token_bytes // _PAD * _PAD))
+    if fitting < known:
+        report(f"context of {fitting:,} tokens; the model knows {known:,}, memory is short (--context, --kv-memory)")
+    return fitting
 
 
 def plan_lanes(*, context_tokens: int, num_slots: int, token_bytes: int, max_bytes: int) -> tuple[Lane, ...]:

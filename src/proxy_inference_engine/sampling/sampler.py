@@ -92,7 +92,7 @@ class Sampler:
         weights = np.exp(logits)
         if banned:
             weights[list(banned)] = 0
-        total = float(weights.sum())
+        total = float(np.add.reduce(weights))
         if not _MIN_TOTAL < total < _MAX_TOTAL:
             return None
         return self._draw(_Candidates(weights), position, total)
@@ -175,7 +175,7 @@ class _Candidates(NamedTuple):
     ids: Indices | None = None  # None: the whole vocabulary
 
     def keep(self, indices: Indices) -> "_Candidates":
-        return _Candidates(self.weights[indices], indices if self.ids is None else self.ids[indices])
+        return _Candidates(self.weights.take(indices), indices if self.ids is None else self.ids.take(indices))
 
 
 class _Bias(NamedTuple):

@@ -98,7 +98,7 @@ def _services(
     detected = detect(info.chat_template, info.architecture, info.name)
     format_ = detected if config.format is None else by_name(config.format)
     overrides = {} if config.state_sampling is None else config.state_sampling.overrides()
-    defaults = profile(info.name, info.architecture)
+    defaults = profile(info.name, info.architecture, info.generation)
     spacing = choose_spacing(config.json_spacing, spaces_json=defaults.spaces_json)
     machines = MachineBuilder(format_, engine.tokenizer, spacing=spacing, tracks_states=bool(overrides))
     machines.warm()

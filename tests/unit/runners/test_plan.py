@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import Lane
-from proxy_inference_engine.runners.plan import plan_lanes
+from proxy_inference_engine.runners.plan import choose_context, plan_lanes
 
 KIB = 1024  # bytes a token, so that sizes in tokens are easy to read
 
@@ -66,3 +66,21 @@ def test_whatever_is_asked_for_fits_and_holds_the_context(context_tokens: int, n
     assert 1 <= lanes[0].num_slots <= num_slots
     assert lanes[-1].slot_tokens >= context_tokens
     assert list(lanes) == sorted(lanes, key=lambda lane: lane.slot_tokens), "from the widest to the longest"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known", "max_tokens", "context"),
+    [
+        (None, 8192, 8192, 8192),  # all of it fits
+        (None, 131_072, 40_000, 19_968),  # half of the memory, in whole units
+        (None, 131_072, 1000, 2048),  # too little: the plan refuses it with the numbers
+        (None, 1024, 1000, 1024),
+        (4096, 131_072, 40_000, 4096),
+        (32_768, 131_072, 40_000, 32_768),  # asked for: more than half
+        (500_000, 131_072, 40_000, 131_072),
+    ],
+)
+def test_a_context_that_fits_is_chosen(wanted: int | None, known: int, max_tokens: int, context: int) -> None:
+    told: list[str] = []
+    assert choose_context(wanted, known, KIB, max_tokens * KIB, told.append) == context
+    assert bool(told) == (wanted is None and context < known)

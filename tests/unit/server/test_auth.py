@@ -1,3 +1,5 @@
+import hmac
+
 import pytest
 from starlette.datastructures import Headers
 
@@ -35,3 +37,19 @@ def test_names_the_tenant_of_a_key() -> None:
         assert keyring.tenant(wrong) is None
     assert not keyring.is_open
     assert Keyring(()).is_open
+
+
+@pytest.mark.parametrize("key", [b"a" * 40, b"b" * 40, b"c" * 40, b"", b"x"])
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, key: bytes) -> None:
+    """Whoever asks and whoever is found: as many comparisons of equal length, by the function that is made for it."""
+    lengths: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def noting(one: bytes, other: bytes) -> bool:
+        lengths.append((len(one), len(other)))
+        return compare(one, other)
+
+    keyring = Keyring((ApiKey("anna", "a" * 40), ApiKey("ben", "b" * 40), ApiKey("carol", "short")))
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    keyring.tenant(key)
+    assert lengths == [(32, 32)] * 3

@@ -103,7 +103,7 @@ ONLY_TEXT: dict[str, list[Any]] = {
     "max_completion_tokens": [5],
     "logprobs": [True, -1, 6, "1", 10**6],
     "echo": [1, "yes"],
-    "suffix": ["x", 1],
+    "suffix": [1, ["x"]],
     "messages": [HELLO],
     "prompt": [
         5, True, [], {}, [[]], ["a", 1], [1, "a"], [1.5], [True], [[1], []], [[1], "a"], [["a"]], [[[1]]],

@@ -89,6 +89,10 @@ async def test_pings_after_silence_then_less_often() -> None:
     assert client.writes[-1].endswith("[DONE]\n\n")
 
 
+def test_clients_hear_after_two_seconds_and_then_every_ten() -> None:
+    assert (Patience().first_ping_s, Patience().next_ping_s) == (2.0, 10.0)
+
+
 async def test_no_ping_while_text_flows() -> None:
     steps: list[Any] = [[Item(0, Prefilled(0))]]
     for _ in range(60):

@@ -1,6 +1,7 @@
 """One GGUF model: weights and what the file says about itself."""
 
 import ctypes
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp import huge_pages, library
 
 _MAX_READ_BYTES = 1 << 30  # read, so that huge pages can be under it; a larger file is mapped and need not fit
+_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 16
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}  # our names, and those under `general.sampling` in a file
 _ENCODERS = frozenset({"gemma-embedding", "t5encoder"})  # besides those with BERT in their name
 
 
@@ -20,13 +29,13 @@ class Model:
         self,
         path: Path,
         *,
-        gpu_layers: int = -1,
+        gpu_layers: int = 0,
         vocab_only: bool = False,
         on_progress: Callable[[float], None] | None = None,
     ) -> None:
         library.start()
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = 999 if gpu_layers < 0 else gpu_layers
+        params.n_gpu_layers = gpu_layers
         params.vocab_only = vocab_only
         is_read = path.stat().st_size <= _MAX_READ_BYTES
         if is_read:
@@ -64,6 +73,17 @@ class Model:
         return int(llama_cpp.llama_model_size(self.handle))
 
     @property
+    def digest(self) -> str:
+        """Of pieces from all over the file: other weights of the same name and size differ in them."""
+        last = max(0, self.path.stat().st_size - _SAMPLE_BYTES)
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            for number in range(_NUM_SAMPLES):
+                file.seek(last * number // (_NUM_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE_BYTES))
+        return digest.hexdigest()
+
+    @property
     def num_layers(self) -> int:
         return int(llama_cpp.llama_model_n_layer(self.handle))
 
@@ -87,6 +107,12 @@ class Model:
     def chat_template(self) -> str | None:
         text = llama_cpp.llama_model_chat_template(self.handle, None)
         return text.decode(errors="replace") if text else None
+
+    @property
+    def generation(self) -> dict[str, str]:
+        """How the file wants its tokens sampled, as far as it says so."""
+        found = {name: self.metadata(f"general.sampling.{key}") for name, key in _SAMPLING.items()}
+        return {name: text for name, text in found.items() if text is not None}
 
     @property
     def num_kv_values(self) -> int:

@@ -199,6 +199,7 @@ class LlamaRunner:
         facts = (
             model.path.name,
             model.num_bytes,
+            model.digest,
             model.description,
             library.version(),
             settings.is_exact,
@@ -217,4 +218,5 @@ class LlamaRunner:
             weight_bytes=model.num_bytes,
             kv_bytes_per_token=token_bytes,
             can_generate=model.can_generate,
+            generation=model.generation,
         )

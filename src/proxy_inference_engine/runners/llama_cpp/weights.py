@@ -24,7 +24,7 @@ _MAX_BYTES = 1 << 30  # beyond, decoding is bound by the bytes of the weights, a
 def fastest_weights(path: Path, *, cache_dir: Path, threads: int, report: Callable[[str], None]) -> Path:
     """The file to load: the given one, or its conversion. Whatever goes wrong, the given one."""
     library.start()
-    if llama_cpp.llama_supports_gpu_offload() or not _is_slow(path):
+    if not _is_slow(path):
         return path
     status = path.stat()
     facts = (str(path.resolve()), status.st_size, status.st_mtime_ns, library.version())

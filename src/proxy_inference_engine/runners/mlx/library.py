@@ -11,6 +11,7 @@ from typing import Any
 os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", "4000")
 os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", "300")
 
+import mlx.core as mx
 from mlx import nn
 
 # mlx-lm lowers the limit of open files for good when it is imported, and cannot be imported where the limit is
@@ -46,3 +47,12 @@ def num_attention_layers(model: nn.Module) -> int:
     """How many layers keep the K and V of tokens; the others remember in a state of fixed size."""
     caches: list[object] = cache.make_prompt_cache(model)
     return sum(isinstance(each, cache.KVCache | cache.RotatingKVCache) for each in caches)
+
+
+def state_bytes(model: nn.Module) -> int:
+    """What a sequence needs besides the K and V of its tokens: known from shapes, nothing is computed."""
+    caches: list[Any] = cache.make_prompt_cache(model)
+    model(mx.zeros((1, 1), mx.int32), cache=caches)
+    parts = [part for each in caches for part in getattr(each, "caches", [each])]
+    states: list[Any] = [array for part in parts if isinstance(part, cache.ArraysCache) for array in part.cache]
+    return sum(array.nbytes for array in states if array is not None)

@@ -1,11 +1,14 @@
 """POST /v1/completions: raw prompts, never through the chat template."""
 
+from collections.abc import Callable
 from functools import partial
 from time import time
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from proxy_inference_engine.errors import InvalidRequest
+from proxy_inference_engine.prompt.infill import find_markers, infill
 from proxy_inference_engine.server.body import read_json
 from proxy_inference_engine.server.convert.completions import (
     CompletionAnswer,
@@ -41,7 +44,7 @@ async def create_completion(http: HttpRequest) -> Response:
     services.check_model(body.model)
     services.drain.check()
     id_ = new_id("cmpl-")
-    size = sum(map(len, body.prompt)) + extra_work(body)
+    size = sum(map(len, body.prompt)) + len(body.suffix or "") + extra_work(body)
     requests = await off_loop(lambda: prepare(body, services, id_, record.tenant), size)
     echoes = await off_loop(lambda: _echoes(body, services, requests), size)
 
@@ -59,9 +62,10 @@ def prepare(body: CompletionRequest, services: Services, id_: str, tenant: str) 
     """One proved request a prompt; every one is proved before any is submitted."""
     engine = services.engine
     sampling = make_sampling(body, services.defaults, engine.tokenizer, services.breakers)
+    place = _placing(body, services)
     requests = []
     for number, prompt in enumerate(body.prompt):
-        ids = _prompt_ids(prompt, services)
+        ids = place(_prompt_ids(prompt, services))
         check_prompt(ids, engine.context_tokens, "prompt", needs_answer=body.max_tokens > 0)
         requests.append(
             Request(
@@ -83,6 +87,24 @@ def _prompt_ids(prompt: Prompt, services: Services) -> tuple[int, ...]:
         return tuple(services.renderer.raw(prompt).ids)
     check_ids(prompt, services.engine.tokenizer, "prompt")
     return tuple(prompt)
+
+
+def _placing(body: CompletionRequest, services: Services) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """What the ids of a prompt become: with a suffix, the model is to fill the gap between the two."""
+    if not body.suffix:
+        return lambda ids: ids
+    tokenizer = services.engine.tokenizer
+    markers = find_markers(tokenizer)
+    if markers is None:
+        raise InvalidRequest(
+            "'suffix' is not supported by this model: it has no fill-in-the-middle.",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    if body.echo:
+        raise InvalidRequest("'echo' is not possible with a suffix.", param="echo")
+    suffix = tokenizer.encode(body.suffix)
+    return lambda ids: infill(markers, ids, suffix, tokenizer.bos_id)
 
 
 def _echoes(body: CompletionRequest, services: Services, requests: list[Request]) -> tuple[EchoedPrompt | None, ...]:

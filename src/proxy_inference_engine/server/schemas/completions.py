@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
-from proxy_inference_engine.server.schemas.base import Natural, later, never
+from proxy_inference_engine.server.schemas.base import Natural, later
 from proxy_inference_engine.server.schemas.generating import Choosing
 
 MAX_PROMPTS = 128
@@ -39,6 +39,6 @@ class CompletionRequest(Choosing):
     max_tokens: Natural = 16
     echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    suffix: str | None = None
 
-    suffix: Annotated[None, never("")] = None
     response_format: Annotated[None, later({"type": "text"})] = None

@@ -1,5 +1,7 @@
 """From a configuration to a runner on MLX, and what cannot be started."""
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models import load_mlx
 from proxy_inference_engine.models.load import load_engine, load_words
 from proxy_inference_engine.models.resolve import resolve
+from proxy_inference_engine.server.app import create_app
 from tests.tiny.runners import folder_of
 from tests.tiny.seeing import SEEING
 
@@ -95,3 +98,18 @@ assert not any(name.startswith("mlx_vlm.") for name in sys.modules)
 def test_text_needs_no_mlx_vlm(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_model_s_own_generation_config_is_read(folder: Path, tmp_path: Path) -> None:
+    """What it says of sampling, for requests that say nothing."""
+    own = shutil.copytree(folder, tmp_path / "own")
+    values = (
+        json.loads((own / "generation_config.json").read_text()) if (own / "generation_config.json").exists() else {}
+    )
+    (own / "generation_config.json").write_text(json.dumps({**values, "temperature": 0.6, "top_k": 20, "top_p": 0.95}))
+    worker = load_engine(Config(model=str(own), context=300, slots=2), quiet)
+    try:
+        defaults = create_app(worker, Config()).state.services.defaults
+        assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p) == (0.6, 20, 0.95, 0.0)
+    finally:
+        worker.stop()

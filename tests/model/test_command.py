@@ -1,0 +1,108 @@
+"""`pie serve`, `pie run` and `pie chat` as a user starts them: programs of their own, over a tiny model."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.model.gguf_files import write_llama
+
+MAX_START_SECONDS = 5.0
+SETTINGS = ("--threads", "1", "--context", "256", "--log-level", "error")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Greedy by its own wish, so that it always says the same."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return write_llama(folder / "tiny.gguf", facts={"general.sampling.temp": 0.0})
+
+
+def words(command: str, *rest: str, model: Path) -> list[str]:
+    return [sys.executable, "-m", "proxy_inference_engine", command, *rest, "--model", str(model), *SETTINGS]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """No settings of whoever runs the tests."""
+    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+
+def say(line: list[str], home: Path, text: str | None = None) -> str:
+    answer = subprocess.run(
+        line, cwd=home, env=environment(home), input=text, capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout
+
+
+@contextmanager
+def serving(model: Path, home: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program, and what it printed until it was ready."""
+    line = words("serve", "--port", "0", "--kv-memory", "1MiB", model=model)
+    process = subprocess.Popen(
+        line,
+        cwd=home,
+        env={**environment(home), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    assert process.stdout is not None
+    try:
+        printed = ""
+        while "Ctrl-C" not in printed:
+            read = process.stdout.readline()
+            assert read, process.stderr and process.stderr.read()
+            printed += read
+        yield process, printed
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_run_answers_once(model: Path, tmp_path: Path) -> None:
+    answer = say(words("run", "hello", "there", model=model), tmp_path)
+    assert answer.endswith("\n") and len(answer) > 2
+    assert say(words("run", "-", model=model), tmp_path, text="hello there") == answer
+    assert say(words("run", "hello here", model=model), tmp_path) != answer
+
+
+def test_chat_talks_until_its_input_ends(model: Path, tmp_path: Path) -> None:
+    first = say(words("run", "hello", model=model), tmp_path)
+    chat = say(words("chat", model=model), tmp_path, text="hello\n/clear\nhello\n")
+    assert chat.rstrip("\n") == first + first.rstrip("\n")
+
+
+def test_serve_says_where_to_go_and_the_curl_line_works(model: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with serving(model, tmp_path) as (process, printed):
+        assert re.search(r"memory +\S+ MiB for running sequences, .* for the prefix cache", printed)
+        curl = shlex.split(next(line for line in printed.splitlines() if line.strip().startswith("curl")))
+        url, body = curl[1], json.loads(curl[curl.index("-d") + 1])
+        assert httpx.get(url.replace("/v1/chat/completions", "/ready")).status_code == 200
+        assert time.monotonic() - started < MAX_START_SECONDS
+        answer = httpx.post(url, json=body, timeout=20)
+        assert answer.status_code == 200 and answer.json()["choices"][0]["message"]["role"] == "assistant"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=15)
+        assert (process.returncode, errors) == (0, "")
+
+
+def test_settings_come_from_every_place(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "pie.toml").write_text("drain_seconds = 1\n[aliases]\n'gpt-*' = 'default'\n")
+    (tmp_path / ".env").write_text("PIE_API_KEYS=anna:from-dotenv\n")
+    with serving(model, tmp_path, PIE_SLOTS="3") as (_, printed):
+        assert "3 sequences of 256 tokens" in printed and "needs an API key" in printed
+        url = re.findall(r"http://\S+/v1", printed)[0]
+        assert httpx.get(f"{url}/models").status_code == 401
+        assert httpx.get(f"{url}/models/gpt-4", headers={"x-api-key": "from-dotenv"}).status_code == 200
