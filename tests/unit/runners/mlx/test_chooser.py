@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits, Want
-from proxy_inference_engine.sampling import filters
 from proxy_inference_engine.sampling.randomness import stream_key, uniform
 from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
 from proxy_inference_engine.types import Sampling
@@ -23,6 +22,7 @@ from proxy_inference_engine.runners.mlx.logits import LazyLogits  # noqa: E402
 GREEDY = Sampling(seed=0, temperature=0.0)
 PLAIN = Sampling(seed=0)
 CLOSE = 1e-4
+NOISE = 1e-5  # of float32 exponentials, with room for those of other devices
 NUMBERS = [0.0, 1e-12, 0.01, 0.1, 0.3, 0.499, 0.501, 0.77, 0.95, 0.999, 1 - 1e-9]
 
 Row = NDArray[np.float32]
@@ -74,33 +74,33 @@ def _adjusted(case: Case) -> NDArray[np.float64]:
 
 
 def _is_close_call(case: Case, token_id: int) -> bool:
-    """Whether the token is right once the borders of top_p and min_p, or the number, move a little.
+    """Whether the token is right for weights, shares or a number that differ a little, as rounding makes them.
 
-    A high temperature makes equals of what float64 can still tell apart: either ranking is right.
+    Tokens whose weights are near the smallest that is kept may be in or out: a high temperature makes equals of many.
     """
     adjusted = _adjusted(case)
-    exact = np.exp((adjusted - adjusted.max()) / max(case.sampling.temperature, 1e-30))
-    return any(
-        _is_drawn(case, weights, token_id, nudge)
-        for weights in (exact.astype(np.float32), exact)
-        for nudge in (0.0, -CLOSE, CLOSE)
-    )
+    weights = np.exp((adjusted - adjusted.max()) / max(case.sampling.temperature, 1e-30))
+    return any(_is_drawn(case, weights, token_id, nudge) for nudge in (0.0, -CLOSE, CLOSE))
 
 
-def _is_drawn(case: Case, weights: NDArray[Any], token_id: int, nudge: float) -> bool:
-    sampling, kept = case.sampling, np.arange(len(weights))
-    if sampling.top_k:
-        kept = kept[filters.top_k(weights[kept], sampling.top_k)]
-    if sampling.top_p < 1:
-        kept = kept[filters.top_p(weights[kept], sampling.top_p + nudge)]
-    if sampling.min_p:
-        kept = kept[filters.min_p(weights[kept], sampling.min_p * (1 + nudge))]
-    if token_id not in kept or weights[token_id] == 0:
+def _is_drawn(case: Case, weights: NDArray[np.float64], token_id: int, nudge: float) -> bool:
+    kept = _largest_kept(case.sampling, np.sort(weights)[::-1], nudge)
+    is_sure, may_be = weights > kept[-1] * (1 + NOISE), weights >= kept[-1] * (1 - NOISE)
+    if not may_be[token_id] or weights[token_id] == 0:
         return False
-    index = int(kept.searchsorted(token_id))
-    sums = np.concatenate(([0.0], weights[kept].astype(np.float64).cumsum()))
-    low, high = sums[index : index + 2] / sums[-1]
+    low = weights[:token_id][is_sure[:token_id]].sum() / kept.sum()
+    high = weights[: token_id + 1][may_be[: token_id + 1]].sum() / kept.sum()
     return bool(low - CLOSE <= case.number <= high + CLOSE)
+
+
+def _largest_kept(sampling: Sampling, ordered: NDArray[np.float64], nudge: float) -> NDArray[np.float64]:
+    """Steps 6 to 8 on weights of which the largest comes first."""
+    if sampling.top_k:
+        ordered = ordered[: sampling.top_k]
+    if sampling.top_p < 1:
+        ordered = ordered[: 1 + int(ordered.cumsum().searchsorted((sampling.top_p + nudge) * ordered.sum()))]
+    is_likely: NDArray[np.bool_] = ordered >= sampling.min_p * (1 + nudge) * ordered[0]
+    return ordered[is_likely]
 
 
 def _logits(random: np.random.Generator, size: int) -> Row:
