@@ -11,6 +11,7 @@ from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling import filters
 from proxy_inference_engine.sampling.dry import DryPenalty
 from proxy_inference_engine.sampling.filters import Indices, Weights
+from proxy_inference_engine.sampling.nucleus import draw_nucleus
 from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
 from proxy_inference_engine.sampling.randomness import Stream, draw, stream_key, uniform
 from proxy_inference_engine.types import Sampling
@@ -54,6 +55,8 @@ class Sampler:
         self._penalties = _penalties(sampling, prompt_ids)
         self._is_plain = self._bias is None and not self._penalties
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
+        is_nucleus = 0 < sampling.top_p < 1 and sampling.top_k == 0 == sampling.min_p == sampling.xtc_probability
+        self._nucleus = sampling.top_p if is_nucleus else None  # the only thing that filters
 
     def sample(
         self, logits: Logits, position: int, banned: Collection[int] = (), allowed: Allowed | None = None
@@ -64,38 +67,42 @@ class Sampler:
         ids pass, they are let through.
         """
         assert logits.shape == (self._num_tokens,)
+        if self._sharpness == 1 and self._is_plain and allowed is None:
+            found = self._sample_plainly(logits, position, banned)
+            if found is not None:
+                return found
         with np.errstate(over="ignore"):  # what is too small for float32 is as impossible as -inf
-            is_late = self._is_plain and allowed is None
-            if is_late and self._sharpness == 1:
-                found = self._sample_plainly(logits, position, banned)
-                if found is not None:
-                    return found
-            # Banned ids that are not the best can wait until there are weights: then the logits need no copy.
-            adjusted, ids = self._narrow(self._adjust(logits, () if is_late else banned), logits, allowed)
-            best_index = int(adjusted.argmax())
-            if is_late and best_index in banned:
-                is_late, adjusted = False, self._adjust(logits, banned)
-                best_index = int(adjusted.argmax())
-            best = float(adjusted[best_index])
-            if not math.isfinite(best):  # argmax finds a NaN before anything else
-                raise InvalidLogits(f"the highest logit is {best}")
-            if self._sharpness == 0:
-                return best_index if ids is None else int(ids[best_index])
-            weights = self._weigh(adjusted, best)
-            if is_late and banned:
-                weights[list(banned)] = 0
-            return self._draw(_Candidates(weights, ids), position)
+            return self._sample(logits, position, banned, allowed)
 
     def _sample_plainly(self, logits: Logits, position: int, banned: Collection[int]) -> int | None:
         """The same where nothing changes the logits and their exponentials stay in range: with two passes over the
-        vocabulary less, since the best need not be known before. None where they do not, or some are no numbers."""
+        vocabulary less, since the best need not be known before. None where they do not, or some are no numbers; the
+        engine silences NumPy's warning for its whole thread, which costs as much as a pass when done here."""
         weights = np.exp(logits)
         if banned:
             weights[list(banned)] = 0
         total = float(np.add.reduce(weights))
         if not _MIN_TOTAL < total < _MAX_TOTAL:
             return None
-        return self._draw(_Candidates(weights), position, total)
+        return self._draw(weights, None, position, total)
+
+    def _sample(self, logits: Logits, position: int, banned: Collection[int], allowed: Allowed | None) -> int:
+        # Banned ids that are not the best can wait until there are weights: then the logits need no copy.
+        is_late = self._is_plain and allowed is None
+        adjusted, ids = self._narrow(self._adjust(logits, () if is_late else banned), logits, allowed)
+        best_index = int(adjusted.argmax())
+        if is_late and best_index in banned:
+            is_late, adjusted = False, self._adjust(logits, banned)
+            best_index = int(adjusted.argmax())
+        best = float(adjusted[best_index])
+        if not math.isfinite(best):  # argmax finds a NaN before anything else
+            raise InvalidLogits(f"the highest logit is {best}")
+        if self._sharpness == 0:
+            return best_index if ids is None else int(ids[best_index])
+        weights = self._weigh(adjusted, best)
+        if is_late and banned:
+            weights[list(banned)] = 0
+        return self._draw(weights, ids, position)
 
     def number(self, position: int) -> float:
         return uniform(self._key, position)
@@ -143,10 +150,17 @@ class Sampler:
         np.exp(weights, out=weights)
         return weights
 
-    def _draw(self, candidates: "_Candidates", position: int, total: float | None = None) -> int:
+    def _draw(self, weights: Weights, ids: Indices | None, position: int, total: float | None = None) -> int:
         """Steps 6 to 10; `total` is the sum of the weights, where it is known."""
-        candidates = self._filter(candidates, position, total)
-        index = draw(candidates.weights, self.number(position))
+        number = uniform(self._key, position)
+        index: int | None
+        if self._nucleus is not None:
+            total = float(np.add.reduce(weights)) if total is None else total
+            index = draw_nucleus(weights, total, self._nucleus, number)
+            if index is not None:
+                return index if ids is None else int(ids[index])
+        candidates = self._filter(_Candidates(weights, ids), position, total)
+        index = draw(candidates.weights, number)
         return index if candidates.ids is None else int(candidates.ids[index])
 
     def _filter(self, candidates: "_Candidates", position: int, total: float | None) -> "_Candidates":
