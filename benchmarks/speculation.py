@@ -1,7 +1,8 @@
-"""Whether guessing ahead pays: `python -m benchmarks.speculation [--quick] [--exact]`.
+"""Whether guessing ahead pays: `python -m benchmarks.speculation [--quick] [--exact] [--draft-model FILE]`.
 
 An engine in this process on the bundled model. First what a pass costs by the number of guessed tokens in it;
-then answers with drafts of known quality and with guesses from the text's own past, for one stream and for several.
+then answers with drafts of known quality, with guesses from the text's own past and, where one is given, from a draft
+model, for one stream and for several.
 The ways take turns, so that a slow minute of the machine hits them all.
 """
 
@@ -10,6 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +29,7 @@ _WIDTHS = (0, 1, 2, 4, 8, 16, 32)
 _CONTEXT_TOKENS = 256
 _COPIED_TOKENS = 128
 _MAX_TOKENS = 128
+_DRAFT_TOKENS = 8
 _OPENINGS = (
     "The old lighthouse keeper had one rule for visitors, and it was",
     "To bake bread without an oven you first need",
@@ -42,6 +45,7 @@ class Way:
     name: str
     num_own: int = 0  # most tokens guessed from the text's own past
     wrong_every: int | None = None  # a draft of the answer in which one of so many tokens is wrong
+    draft: LlamaRunner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +70,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whether guessing ahead pays.")
     parser.add_argument("--quick", action="store_true", help="one round, one stream")
     parser.add_argument("--exact", action="store_true", help="in the mode in which no batch changes a token")
+    parser.add_argument("--draft-model", type=Path, help="a GGUF file of the same vocabulary")
     options = parser.parse_args()
     num_rounds, batches = (1, _BATCHES[:1]) if options.quick else (5, _BATCHES)
     threads = available_cores()
     models = find_models(threads, print)
-    runner = _load(models, threads, is_exact=options.exact)
+    runner = _load(models.converted, threads, is_exact=options.exact)
+    ways = _WAYS
+    if options.draft_model is not None:
+        draft = _load(options.draft_model, threads, is_exact=options.exact)
+        ways = (*ways, Way(f"draft model, at most {_DRAFT_TOKENS}", draft=draft))
     _print_passes(runner, num_rounds)
     for kind in ("prose", "copy"):
         for num_streams in batches:
-            _print_ways(runner, _requests(models, kind, num_streams), num_rounds, f"{kind}, {num_streams} streams")
+            print(f"\n{kind}, {num_streams} streams")
+            _print_ways(runner, _requests(models, kind, num_streams), num_rounds, ways)
 
 
-def _load(models: Models, threads: int, *, is_exact: bool) -> LlamaRunner:
+def _load(path: Path, threads: int, *, is_exact: bool) -> LlamaRunner:
     lanes = (Lane(max(_BATCHES), 1024),)
-    return LlamaRunner(Model(models.converted), Settings(models.name, lanes, threads, is_exact=is_exact))
+    return LlamaRunner(Model(path), Settings(path.stem, lanes, threads, is_exact=is_exact))
 
 
 def _print_passes(runner: LlamaRunner, num_rounds: int) -> None:
@@ -122,14 +132,14 @@ def _requests(models: Models, kind: str, num_streams: int) -> list[Request]:
     return requests
 
 
-def _print_ways(runner: LlamaRunner, requests: Sequence[Request], num_rounds: int, title: str) -> None:
-    answers = _run(runner, requests, _WAYS[0], {}).answers
-    runs: dict[Way, list[Run]] = {way: [] for way in _WAYS}
+def _print_ways(runner: LlamaRunner, requests: Sequence[Request], num_rounds: int, ways: Sequence[Way]) -> None:
+    answers = _run(runner, requests, ways[0], {}).answers
+    runs: dict[Way, list[Run]] = {way: [] for way in ways}
     for _ in range(num_rounds):
-        for way in _WAYS:
+        for way in ways:
             runs[way].append(_run(runner, requests, way, answers))
-    base = statistics.median(run.seconds for run in runs[_WAYS[0]])
-    print(f"\n{title:<24}{'tok/s':>9}{'speed':>8}{'steps':>8}{'guessed':>9}{'right':>8}{'same':>8}")
+    base = statistics.median(run.seconds for run in runs[ways[0]])
+    print(f"{'guesses from':<24}{'tok/s':>9}{'speed':>8}{'steps':>8}{'guessed':>9}{'right':>8}{'same':>8}")
     for way, tries in runs.items():
         seconds, last = statistics.median(run.seconds for run in tries), tries[-1]
         right = last.num_accepted / last.num_guessed if last.num_guessed else 0.0
@@ -142,6 +152,8 @@ def _print_ways(runner: LlamaRunner, requests: Sequence[Request], num_rounds: in
 def _run(runner: LlamaRunner, requests: Sequence[Request], way: Way, answers: dict[str, list[int]]) -> Run:
     """From the first step to the last, prompts included; nothing is cached between runs."""
     engine = StepEngine(runner, max_cache_bytes=0, ngram_draft_tokens=way.num_own)
+    if way.draft is not None:
+        engine.draft_with(way.draft, _DRAFT_TOKENS)
     heard: dict[str, list[int]] = {request.id: [] for request in requests}
     for number, request in enumerate(requests):
         engine.add(replace(request, draft_ids=_draft(way, answers, number)))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
+import pytest
 from openai import OpenAI
 
 from proxy_inference_engine.config import Config
@@ -15,6 +16,7 @@ from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.models.disk_cache import use_disk
 from proxy_inference_engine.runners.base import Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.app import create_app
@@ -24,6 +26,9 @@ from proxy_inference_engine.store import Store
 
 MODEL = "fake"
 HELLO = [{"role": "user", "content": "Hello"}]
+RUNNERS = ("fake", "mlx")
+# For tests whose outcome no text of a model changes. The server of `conftest.py` is then each of these.
+on_every_runner = pytest.mark.parametrize("server", RUNNERS, indirect=True)
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,13 @@ class Running:
             base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=120, _strict_response_validation=is_strict
         )
 
+    def ids(self, text: str) -> list[int]:
+        return self.worker.tokenizer.encode(text)
+
+    def bias(self, weights: dict[str, int]) -> dict[str, int]:
+        """A logit_bias by characters. These models write strings for ever: they have to be talked into closing them."""
+        return {str(self.ids(text)[0]): weight for text, weight in weights.items()}
+
     def wait_idle(self, seconds: float = 5.0) -> None:
         """Nothing runs and nothing waits."""
         deadline = time.monotonic() + seconds
@@ -70,7 +82,9 @@ def running(
 ) -> Iterator[Running]:
     runner = runner or FakeRunner()
     config = config or Config(drain_seconds=0.2)
-    worker = Worker(StepEngine(runner, max_cache_bytes=max_cache_bytes), admission)
+    engine = StepEngine(runner, max_cache_bytes=max_cache_bytes)
+    use_disk(engine, config)
+    worker = Worker(engine, admission)
     worker.start()
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

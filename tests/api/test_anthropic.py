@@ -18,7 +18,7 @@ from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.sse import Patience
 from tests.api import running as api
-from tests.api.running import MODEL, Running, running
+from tests.api.running import MODEL, Running, on_every_runner, running
 
 HELLO: Any = api.HELLO
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 40, "messages": HELLO}
@@ -87,6 +87,7 @@ def total_input(message: Message) -> int:
     return message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
 
 
+@on_every_runner
 def test_an_answer(talker: Anthropic) -> None:
     answer = ask(talker)
     assert re.fullmatch(r"msg_[0-9a-f]{32}", answer.id) and answer.model == MODEL
@@ -97,6 +98,7 @@ def test_an_answer(talker: Anthropic) -> None:
     assert answer._request_id is not None and answer._request_id.startswith("req-")
 
 
+@on_every_runner
 @pytest.mark.parametrize(
     "fields",
     [
@@ -119,6 +121,7 @@ def test_streamed_equals_whole(talker: Anthropic, fields: dict[str, Any]) -> Non
     assert (folded.usage.cache_read_input_tokens or 0) > 0
 
 
+@on_every_runner
 def test_the_bytes_of_a_stream(http: httpx.Client) -> None:
     response = http.post("/v1/messages", json={**ASK, **GREEDY, "stream": True, "max_tokens": 3})
     *frames, rest = response.text.split("\n\n")
@@ -132,6 +135,7 @@ def test_the_bytes_of_a_stream(http: httpx.Client) -> None:
     assert names == ["message_start", *block, "message_delta", "message_stop"]
 
 
+@on_every_runner
 def test_stop_sequences(talker: Anthropic) -> None:
     text = "".join(block.get("text", "") for block in said(ask(talker)))
     stop = text[5:7]
@@ -140,6 +144,7 @@ def test_stop_sequences(talker: Anthropic) -> None:
     assert "".join(block["text"] for block in said(answer)) == text[: text.index(stop)]
 
 
+@on_every_runner
 @pytest.mark.parametrize(
     ("choice", "names"),
     [
@@ -165,20 +170,22 @@ def test_calls_that_must_come(talker: Anthropic, choice: Any, names: set[str]) -
         assert len(answer.content) == 1
 
 
+@on_every_runner
 def test_parsed_output(talker: Anthropic) -> None:
     format = {"type": "json_schema", "schema": WEATHER["input_schema"]}
     (block,) = ask(talker, output_config={"format": format}, max_tokens=200).content
     assert block.type == "text" and set(json.loads(block.text)) == {"city", "days"}
 
 
-def test_a_beginning_is_continued(talker: Anthropic) -> None:
+@on_every_runner
+def test_a_beginning_is_continued(talker: Anthropic, server: Running) -> None:
     begun = [*HELLO, {"role": "assistant", "content": "The answer is ("}]
     answer = ask(talker, messages=begun)
     plain = ask(talker, messages=[*HELLO, {"role": "assistant", "content": ""}])
     assert said(plain) == said(ask(talker)) != said(answer)
     # The template closes no turn and opens none.
     counts = [talker.messages.count_tokens(model=MODEL, messages=messages).input_tokens for messages in (HELLO, begun)]
-    assert counts[1] - counts[0] == len("The answer is (")
+    assert counts[1] - counts[0] == len(server.ids("The answer is ("))
 
 
 # Counting
@@ -201,13 +208,15 @@ TOOL_LOOP: list[Any] = [
         {"thinking": {"type": "disabled"}},
     ],
 )
-@pytest.mark.parametrize("fixture", ["server", "thinking"])
-def test_the_count_is_the_usage(request: pytest.FixtureRequest, fixture: str, fields: dict[str, Any]) -> None:
-    with claude(request.getfixturevalue(fixture)) as client:
+@pytest.mark.parametrize("which", ["fake", "mlx", "thinking"])
+def test_the_count_is_the_usage(request: pytest.FixtureRequest, which: str, fields: dict[str, Any]) -> None:
+    live = request.getfixturevalue("thinking") if which == "thinking" else request.getfixturevalue("servers")[which]
+    with claude(live) as client:
         count = client.messages.count_tokens(**{"model": MODEL, "messages": HELLO, **fields})
         assert count.input_tokens == total_input(ask(client, **fields, extra={"max_tokens": 1}))
 
 
+@on_every_runner
 def test_counting_goes_beyond_the_context(talker: Anthropic) -> None:
     long: Any = [{"role": "user", "content": "x" * 10_000}]
     assert talker.messages.count_tokens(model=MODEL, messages=long).input_tokens > 10_000

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.api.running import HELLO, MODEL
+from tests.api.running import HELLO, MODEL, on_every_runner
 
 TALKS: list[list[dict[str, Any]]] = [
     HELLO,
@@ -69,6 +69,7 @@ BATCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
 ]
 
 
+@on_every_runner
 @pytest.mark.parametrize(("fields", "own"), BATCHES)
 def test_each_is_answered_as_alone(http: httpx.Client, fields: dict[str, Any], own: list[dict[str, Any]]) -> None:
     answer = post(http, messages=TALKS, **fields)
@@ -80,6 +81,7 @@ def test_each_is_answered_as_alone(http: httpx.Client, fields: dict[str, Any], o
         assert answer["usage"][name] == sum(each["usage"][name] for each in alone)
 
 
+@on_every_runner
 @pytest.mark.parametrize("fields", [fields for fields, _ in BATCHES if "best_of" not in fields])
 def test_streamed_equals_whole(http: httpx.Client, fields: dict[str, Any]) -> None:
     answer, chunks = post(http, messages=TALKS, **fields), streamed(http, messages=TALKS, **fields)

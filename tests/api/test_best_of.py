@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.running import HELLO, MODEL
+from tests.api.running import HELLO, MODEL, on_every_runner
 
 # No end and no control tokens: every generated token then shows its log-probability.
 OPEN: dict[str, Any] = {"seed": 5, "max_tokens": 12, "ignore_eos": True, "logit_bias": {"256": -100, "257": -100}}
@@ -37,6 +37,7 @@ def chat_means(answer: dict[str, Any]) -> list[tuple[float, str]]:
     return sorted(choices, reverse=True)
 
 
+@on_every_runner
 @pytest.mark.parametrize("num_choices", [1, 2, 6])
 @pytest.mark.parametrize("fields", [{}, {"response_format": FORMAT}], ids=["free", "constrained"])
 def test_chat_answers_the_likeliest(http: httpx.Client, num_choices: int, fields: dict[str, Any]) -> None:
@@ -46,6 +47,7 @@ def test_chat_answers_the_likeliest(http: httpx.Client, num_choices: int, fields
     assert all(choice["logprobs"] is None for choice in answer["choices"])
 
 
+@on_every_runner
 def test_usage_counts_every_candidate(http: httpx.Client) -> None:
     alone = post(http, "/v1/chat/completions", CHAT)["usage"]
     usage = post(http, "/v1/chat/completions", {**CHAT, "best_of": 20})["usage"]
@@ -70,6 +72,7 @@ def test_calls_are_candidates_too(http: httpx.Client) -> None:
     assert answer["usage"]["completion_tokens"] > 3 * alone["usage"]["completion_tokens"]
 
 
+@on_every_runner
 def test_completions_answer_the_likeliest_of_every_prompt(http: httpx.Client) -> None:
     prompts = ["Once", "upon a time"]
     shown = post(http, "/v1/completions", {**TEXT, "prompt": prompts, "n": 5, "logprobs": 0})["choices"]

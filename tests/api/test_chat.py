@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
-from tests.api.running import HELLO, MODEL, Running, running
+from tests.api.running import HELLO, MODEL, Running, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 40}
 
@@ -32,11 +32,12 @@ def content(chunks: list[ChatCompletionChunk], index: int = 0) -> str:
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index)
 
 
-def test_an_answer_is_complete(client: OpenAI) -> None:
+@on_every_runner
+def test_an_answer_is_complete(client: OpenAI, server: Running) -> None:
     answer = ask(client)
     choice = answer.choices[0]
     assert answer.id.startswith("chatcmpl-") and answer.object == "chat.completion" and answer.model == MODEL
-    assert answer.system_fingerprint == "fp_fake"
+    assert answer.system_fingerprint == server.runner.info.fingerprint
     assert choice.message.role == "assistant" and choice.message.content
     assert choice.finish_reason in ("stop", "length") and choice.logprobs is None
     assert answer.usage is not None and answer.usage.completion_tokens <= 40
@@ -46,6 +47,7 @@ def test_an_answer_is_complete(client: OpenAI) -> None:
     assert timings["predicted_ms"] > 0
 
 
+@on_every_runner
 @pytest.mark.parametrize(
     "fields",
     [
@@ -75,6 +77,7 @@ def test_streamed_equals_whole(client: OpenAI, fields: dict[str, Any]) -> None:
     assert chunks[-1].usage.prompt_tokens == answer.usage.prompt_tokens
 
 
+@on_every_runner
 def test_a_stream_has_the_recorded_order(client: OpenAI) -> None:
     chunks = stream(client, n=4)
     first = [chunk.choices[0] for chunk in chunks[:4]]
@@ -86,6 +89,7 @@ def test_a_stream_has_the_recorded_order(client: OpenAI) -> None:
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
 
 
+@on_every_runner
 def test_the_stream_helper_folds(client: OpenAI) -> None:
     with client.chat.completions.stream(**ASK, n=2, logprobs=True) as events:
         for _ in events:
@@ -96,12 +100,14 @@ def test_the_stream_helper_folds(client: OpenAI) -> None:
     ]
 
 
+@on_every_runner
 def test_usage_comes_only_when_asked(http: httpx.Client) -> None:
     text = http.post("/v1/chat/completions", json={**ASK, "stream": True}).text
     assert '"usage"' not in text and text.endswith("data: [DONE]\n\n")
     assert text.count('"timings"') == 1
 
 
+@on_every_runner
 def test_choices_differ_and_repeat_with_the_seed(client: OpenAI) -> None:
     texts = [choice.message.content for choice in ask(client, n=8).choices]
     assert len(set(texts)) == 8
@@ -109,10 +115,12 @@ def test_choices_differ_and_repeat_with_the_seed(client: OpenAI) -> None:
     assert ask(client).choices[0].message.content == texts[0]
 
 
+@on_every_runner
 def test_without_a_seed_answers_differ(client: OpenAI) -> None:
     assert len({ask(client, seed=None).choices[0].message.content for _ in range(5)}) == 5
 
 
+@on_every_runner
 def test_logprobs_carry_the_text(client: OpenAI) -> None:
     choice = ask(client, logprobs=True, top_logprobs=20, extra={"ignore_eos": True}).choices[0]
     assert choice.logprobs is not None and choice.logprobs.content is not None
@@ -123,6 +131,7 @@ def test_logprobs_carry_the_text(client: OpenAI) -> None:
     assert none is not None and all(entry.top_logprobs == [] for entry in none.content or [])
 
 
+@on_every_runner
 def test_a_stop_string_cuts_and_is_reported(client: OpenAI) -> None:
     text = ask(client, extra={"ignore_eos": True}).choices[0].message.content or ""
     stop = text[5:8]
@@ -131,6 +140,7 @@ def test_a_stop_string_cuts_and_is_reported(client: OpenAI) -> None:
     assert choice.finish_reason == "stop" and (choice.model_extra or {})["stop_str"] == stop
 
 
+@on_every_runner
 def test_limits_hold(client: OpenAI) -> None:
     free = {"ignore_eos": True}
     for name in ("max_tokens", "max_completion_tokens"):
@@ -139,12 +149,13 @@ def test_limits_hold(client: OpenAI) -> None:
         assert answer.choices[0].finish_reason == "length"
     answer = ask(client, max_tokens=12, extra={"min_tokens": 12})
     assert answer.usage and answer.usage.completion_tokens == 12
-    eager = ask(client, extra={"stop_token_ids": list(range(97, 123))})
-    assert eager.usage and eager.usage.completion_tokens < 20 and eager.choices[0].finish_reason == "stop"
+    eager = ask(client, extra={"stop_token_ids": list(range(97, 123))}, max_tokens=100)
+    assert eager.usage and eager.usage.completion_tokens < 100 and eager.choices[0].finish_reason == "stop"
 
 
-def test_logit_bias_decides(client: OpenAI) -> None:
-    answer = ask(client, logit_bias={"120": 100}, extra={"ignore_eos": True}, max_tokens=5)
+@on_every_runner
+def test_logit_bias_decides(client: OpenAI, server: Running) -> None:
+    answer = ask(client, logit_bias=server.bias({"x": 100}), extra={"ignore_eos": True}, max_tokens=5)
     assert answer.choices[0].message.content == "xxxxx"
 
 
@@ -157,6 +168,7 @@ def test_no_limit_means_the_rest_of_the_context() -> None:
         assert clamped.usage and clamped.usage.total_tokens == 128
 
 
+@on_every_runner
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_long_prompt_is_refused_before_any_header(client: OpenAI, is_stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
@@ -165,14 +177,17 @@ def test_a_long_prompt_is_refused_before_any_header(client: OpenAI, is_stream: b
     assert "8192" in caught.value.message and "90" in caught.value.message
 
 
+@on_every_runner
 def test_a_repeated_prompt_is_cached(client: OpenAI) -> None:
     messages = [{"role": "user", "content": "Tell me of caches. " * 20}]
     answers = [ask(client, messages=messages) for _ in range(2)]
     details = [answer.usage.prompt_tokens_details for answer in answers if answer.usage]
-    assert details[1] is not None and details[1].cached_tokens and details[1].cached_tokens > 300
+    num_tokens = answers[1].usage.prompt_tokens if answers[1].usage else 0
+    assert details[1] is not None and details[1].cached_tokens and details[1].cached_tokens > 0.8 * num_tokens > 80
     assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
 
 
+@on_every_runner
 def test_the_last_message_can_be_continued(client: OpenAI, http: httpx.Client) -> None:
     messages = [*HELLO, {"role": "assistant", "content": "I say"}]
     body = {"messages": messages, "continue_final_message": True}
@@ -182,6 +197,7 @@ def test_the_last_message_can_be_continued(client: OpenAI, http: httpx.Client) -
     assert answer.usage and answer.usage.prompt_tokens == http.post("/tokenize", json=body).json()["count"]
 
 
+@on_every_runner
 def test_the_generation_prompt_can_be_left_out(http: httpx.Client) -> None:
     with_it, without = (
         http.post("/apply-template", json={"messages": HELLO, "add_generation_prompt": adds}).json()["prompt"]
@@ -203,6 +219,7 @@ def test_fields_without_effect_are_echoed_where_the_format_does(client: OpenAI) 
     assert answer.choices[0].message.content == plain.choices[0].message.content
 
 
+@on_every_runner
 def test_an_answer_can_be_sent_back(client: OpenAI) -> None:
     message = ask(client).choices[0].message
     follow_up = [*HELLO, message.model_dump(), {"role": "user", "content": [{"type": "text", "text": "More"}]}]
@@ -213,6 +230,7 @@ def test_the_alias_default_is_the_model(client: OpenAI) -> None:
     assert ask(client, model="default").model == MODEL
 
 
+@on_every_runner
 def test_unicode_arrives_whole(client: OpenAI, server: Running) -> None:
     text = "".join(chr(code) for code in (0x1F600, 0x2028, 0x85, 0, 0xE9))
     answer = ask(client, messages=[{"role": "user", "content": text}])

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.running import HELLO, MODEL
+from tests.api.running import HELLO, MODEL, on_every_runner
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4}
 TEXT: dict[str, Any] = {"model": MODEL, "prompt": "Once", "max_tokens": 4}
@@ -98,6 +98,7 @@ E8 = [
 ]  # fmt: skip
 
 
+@on_every_runner
 @pytest.mark.parametrize("path", WITH_MESSAGES)
 @pytest.mark.parametrize("raw", E8, ids=lambda raw: raw[:40])
 def test_messages_are_refused_by_place(http: httpx.Client, path: str, raw: str) -> None:
@@ -187,6 +188,7 @@ def test_request_ids_are_echoed_or_replaced(http: httpx.Client) -> None:
     assert error.headers["x-request-id"] == "mine"
 
 
+@on_every_runner
 def test_after_all_this_the_server_answers(http: httpx.Client) -> None:
     assert http.get("/health").json() == {"status": "ok"}
     assert http.post("/v1/chat/completions", json=CHAT).status_code == 200

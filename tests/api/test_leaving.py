@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -19,10 +19,10 @@ import pytest
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.admission import Admission
-from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.runners.base import Lane, Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.sse import Patience
-from tests.api.running import HELLO, MODEL, Running, running
+from tests.api.running import HELLO, MODEL, RUNNERS, Running, on_every_runner, running
 
 LONG: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4000, "ignore_eos": True}
 ROUTES: dict[str, dict[str, Any]] = {
@@ -31,11 +31,23 @@ ROUTES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[Running]:
-    """Ten milliseconds a step: an answer takes long enough to be left."""
+@pytest.fixture(scope="module", params=RUNNERS)
+def slow(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Ten milliseconds a step, or what MLX takes: an answer takes long enough to be left."""
+    if request.param == "mlx":
+        yield request.getfixturevalue("servers")["mlx"]
+        return
     with running(FakeRunner(step_seconds=lambda _: 0.01)) as live:
         yield live
+
+
+@pytest.fixture(params=RUNNERS)
+def one_slot(request: pytest.FixtureRequest) -> Runner:
+    """It runs one request at a time, and takes seconds for a long one."""
+    if request.param == "mlx":
+        make_tiny: Callable[..., Runner] = request.getfixturevalue("make_tiny")
+        return make_tiny(Lane(1, 8192))
+    return FakeRunner(lanes=(Lane(1, 8192),), step_seconds=lambda _: 0.01)
 
 
 def send_request(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
@@ -62,8 +74,8 @@ def test_a_client_that_leaves_frees_everything(
     slow.wait_idle(3)
 
 
-def test_leaving_is_noticed_while_waiting_in_the_queue() -> None:
-    with running(FakeRunner(lanes=(Lane(1, 8192),), step_seconds=lambda _: 0.01)) as one:
+def test_leaving_is_noticed_while_waiting_in_the_queue(one_slot: Runner) -> None:
+    with running(one_slot) as one:
         first = send_request(one, "/v1/chat/completions", {**LONG, "stream": True})
         time.sleep(0.2)
         num_prompt_tokens = one.stats.total_prompt_tokens
@@ -79,9 +91,8 @@ def test_leaving_is_noticed_while_waiting_in_the_queue() -> None:
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_full_queue_is_429_before_any_header(path: str, is_stream: bool) -> None:
-    runner = FakeRunner(lanes=(Lane(1, 8192),), step_seconds=lambda _: 0.01)
-    with running(runner, admission=Admission(max_waiting=1)) as tiny, tiny.http() as http:
+def test_a_full_queue_is_429_before_any_header(one_slot: Runner, path: str, is_stream: bool) -> None:
+    with running(one_slot, admission=Admission(max_waiting=1)) as tiny, tiny.http() as http:
         held = [send_request(tiny, "/v1/chat/completions", LONG)]
         time.sleep(0.2)  # it runs; of two places in the queue, chat needs to find both taken and two prompts one
         for _ in range(2 if "chat" in path else 1):
@@ -139,6 +150,7 @@ def test_a_failing_model_is_an_error_in_both_modes() -> None:
         live.wait_idle()
 
 
+@on_every_runner
 def test_sixty_four_clients_at_once(server: Running) -> None:
     answers: dict[int, str] = {}
 
@@ -254,7 +266,7 @@ def test_a_signal_lets_streams_finish(number: int) -> None:
 def test_what_comes_after_the_signal_is_refused() -> None:
     """Its connection was there before: the head of the request too, the body was not."""
     process, lines = Process(drain_seconds=10), list[str]()
-    thread = process.stream(100, lines)
+    thread = process.stream(300, lines)
     body = json.dumps({"model": MODEL, "messages": HELLO, "max_tokens": 1}).encode()
     host, port = process.url.removeprefix("http://").split(":")
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

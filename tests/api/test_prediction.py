@@ -16,7 +16,7 @@ from proxy_inference_engine.server.routes.chat import prepare
 from proxy_inference_engine.server.schemas.base import validate
 from proxy_inference_engine.server.schemas.chat import ChatRequest
 from proxy_inference_engine.server.services import Services
-from tests.api.running import HELLO, MODEL, running
+from tests.api.running import HELLO, MODEL, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 40}
 PATH = "/v1/chat/completions"
@@ -46,6 +46,7 @@ def test_a_guess_arrives_as_tokens() -> None:
     assert len(draft_ids(256, **guess("x" * 1000))) == 256
 
 
+@on_every_runner
 @pytest.mark.parametrize(
     "fields",
     [
@@ -113,6 +114,7 @@ def test_every_guess_is_in_the_metrics() -> None:
         assert f"pie_{name}_total {float(getattr(stats, f'total_{name}'))}" in text
 
 
+@on_every_runner
 def test_without_a_guess_nothing_is_counted(client: OpenAI) -> None:
     usage = client.chat.completions.create(**ASK).usage
     assert usage and usage.completion_tokens_details

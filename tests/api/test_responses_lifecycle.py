@@ -318,9 +318,10 @@ def test_the_end_of_the_server_ends_what_runs_in_the_background() -> None:
     last: list[Any] = []
     with running(FakeRunner(step_seconds=lambda _: 0.01), Config(drain_seconds=0.5)) as live:
         client = live.openai()
-        short = client.responses.create(**{**ASK, "max_output_tokens": 10}, background=True, stream=True)
+        on = {**EXTRA, "ignore_eos": True}
+        short = client.responses.create(**{**ASK, "max_output_tokens": 10}, background=True, stream=True, extra_body=on)
         begun = next(short)
-        endless = client.responses.create(**ASK, background=True, stream=True, extra_body={**EXTRA, "ignore_eos": True})
+        endless = client.responses.create(**ASK, background=True, stream=True, extra_body=on)
 
         def follow() -> None:
             with pytest.raises(openai.APIError) as caught:

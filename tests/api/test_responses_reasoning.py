@@ -86,7 +86,7 @@ def test_the_stream_helper_folds_calls_and_reasoning(thinking: Running) -> None:
         **ASK,
         "tools": [{"type": "function", **tool}],
         "tool_choice": {"type": "function", "name": "GetWeather"},
-        "extra_body": {**EXTRA, **THINK["extra"], "logit_bias": {**QUIET, "260": 100, **CLOSING}},
+        "extra_body": {**EXTRA, **THINK["extra"], "logit_bias": {**QUIET, "260": 100, **thinking.bias(CLOSING)}},
     }
     with thinking.openai() as client:
         whole = client.responses.create(**fields)

@@ -13,11 +13,10 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from proxy_inference_engine.config import Config
-from tests.api.running import HELLO, MODEL, running
+from tests.api.running import HELLO, MODEL, Running, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 500}
-# The fake model writes letters for ever: it has to be talked into closing its strings and brackets.
-CLOSING = {"34": 6, "93": 3, "125": 6}
+CLOSING = {'"': 6, "]": 3, "}": 6}
 
 
 class Place(BaseModel):
@@ -58,25 +57,31 @@ FORMATS: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
-def test_parse_gives_the_model(client: OpenAI) -> None:
-    answer = client.chat.completions.parse(**ASK, response_format=Trip, logit_bias=CLOSING)
+@on_every_runner
+def test_parse_gives_the_model(client: OpenAI, server: Running) -> None:
+    answer = client.chat.completions.parse(**ASK, response_format=Trip, logit_bias=server.bias(CLOSING))
     choice = answer.choices[0]
     assert choice.finish_reason == "stop" and isinstance(choice.message.parsed, Trip)
     assert Trip.model_validate_json(choice.message.content or "") == choice.message.parsed
 
 
-def test_the_stream_helper_parses(client: OpenAI) -> None:
-    whole = client.chat.completions.parse(**ASK, response_format=Trip, logit_bias=CLOSING)
-    with client.chat.completions.stream(**ASK, response_format=Trip, logit_bias=CLOSING) as events:
+@on_every_runner
+def test_the_stream_helper_parses(client: OpenAI, server: Running) -> None:
+    fields: dict[str, Any] = {**ASK, "response_format": Trip, "logit_bias": server.bias(CLOSING)}
+    whole = client.chat.completions.parse(**fields)
+    with client.chat.completions.stream(**fields) as events:
         kinds = [event.type for event in events]
         final = events.get_final_completion()
     assert final.choices[0].message.parsed == whole.choices[0].message.parsed
     assert kinds.count("content.done") == 1 and "content.delta" in kinds
 
 
+@on_every_runner
 @pytest.mark.parametrize(("format", "pattern"), FORMATS)
-def test_every_format_binds_streamed_and_whole(client: OpenAI, format: dict[str, Any], pattern: str | None) -> None:
-    fields = {**ASK, "n": 3, "logit_bias": CLOSING, "logprobs": True}
+def test_every_format_binds_streamed_and_whole(
+    client: OpenAI, server: Running, format: dict[str, Any], pattern: str | None
+) -> None:
+    fields = {**ASK, "n": 3, "logit_bias": server.bias(CLOSING), "logprobs": True}
     whole = client.chat.completions.create(**fields, extra_body={"response_format": format})
     chunks = list(client.chat.completions.create(**fields, stream=True, extra_body={"response_format": format}))
     for choice in whole.choices:
@@ -92,8 +97,10 @@ def test_every_format_binds_streamed_and_whole(client: OpenAI, format: dict[str,
         assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == text
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_answers_are_valid_for_their_schema(client: OpenAI, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("server", "seed"), [*(("fake", seed) for seed in range(8)), ("mlx", 0), ("mlx", 1)], indirect=["server"]
+)
+def test_answers_are_valid_for_their_schema(client: OpenAI, server: Running, seed: int) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -104,7 +111,7 @@ def test_answers_are_valid_for_their_schema(client: OpenAI, seed: int) -> None:
         },
         "required": ["id", "level", "tags", "inner"],
     }
-    fields = {**ASK, "seed": seed, "logit_bias": CLOSING}
+    fields = {**ASK, "seed": seed, "logit_bias": server.bias(CLOSING)}
     answer = client.chat.completions.create(**fields, extra_body={"response_format": json_schema(schema)})
     assert answer.choices[0].finish_reason == "stop"
     jsonschema.validate(json.loads(answer.choices[0].message.content or ""), schema)
@@ -116,6 +123,7 @@ def test_text_is_no_format(client: OpenAI) -> None:
     assert text.choices[0].message.content == plain.choices[0].message.content
 
 
+@on_every_runner
 def test_the_limit_is_told(client: OpenAI) -> None:
     fields = {**ASK, "max_tokens": 5}
     answer = client.chat.completions.create(**fields, response_format={"type": "json_object"})
@@ -125,6 +133,7 @@ def test_the_limit_is_told(client: OpenAI) -> None:
         client.chat.completions.parse(**fields, response_format=Trip)
 
 
+@on_every_runner
 def test_every_limit_gives_a_beginning(client: OpenAI) -> None:
     format = {"response_format": json_schema(SCHEMA)}
     whole = client.chat.completions.create(**ASK, extra_body=format)
@@ -141,8 +150,8 @@ HALF_BOUND = {"type": "object", "properties": {"é,x": UNIQUE}, "required": ["é
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_what_does_not_bind_is_listed(http: httpx.Client, is_stream: bool) -> None:
-    body = {**ASK, "stream": is_stream, "logit_bias": CLOSING}
+def test_what_does_not_bind_is_listed(http: httpx.Client, server: Running, is_stream: bool) -> None:
+    body = {**ASK, "stream": is_stream, "logit_bias": server.bias(CLOSING)}
     strict = http.post("/v1/chat/completions", json={**body, "response_format": json_schema(HALF_BOUND)})
     error = strict.json()["error"]
     assert strict.status_code == 400 and error["param"] == "response_format.json_schema.schema"
@@ -187,6 +196,7 @@ def test_bad_formats_are_refused_by_name(
     assert 0 < len(error["message"]) < 400 and "Traceback" not in error["message"]
 
 
+@on_every_runner
 def test_bad_formats_do_not_disturb_a_running_stream(client: OpenAI, http: httpx.Client) -> None:
     fields = {**ASK, "logprobs": True, "max_tokens": 3 * len(WRONG)}
     alone = [chunk.choices for chunk in client.chat.completions.create(**fields, stream=True)]
@@ -199,6 +209,7 @@ def test_bad_formats_do_not_disturb_a_running_stream(client: OpenAI, http: httpx
     assert disturbed == alone and len(alone) > len(WRONG)
 
 
+@on_every_runner
 def test_after_bad_formats_the_server_answers(client: OpenAI) -> None:
     answer = client.chat.completions.create(**ASK, extra_body={"response_format": FORMATS[2][0]})
     assert answer.choices[0].message.content in ("yes", "no", "peut-être")

@@ -12,13 +12,11 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from pydantic import BaseModel
 
-from proxy_inference_engine.config import Config
-from proxy_inference_engine.formats import FORMATS, Format, by_name
 from proxy_inference_engine.runners.fake import FakeRunner
-from tests.api.running import HELLO, MODEL, Running, running
+from tests.api.running import HELLO, MODEL, RUNNERS, Running, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 500}
-CLOSING = {"34": 6}  # the fake model writes letters for ever: it has to be talked into closing its strings
+CLOSING = {'"': 6}
 
 
 def function(name: str, properties: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -134,20 +132,19 @@ CHOICES: list[tuple[Any, set[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("server", "seed"), [*(("fake", seed) for seed in range(4)), ("mlx", 0)], indirect=["server"])
 @pytest.mark.parametrize(("choice", "names", "reason"), CHOICES)
-def test_calls_that_must_come(
-    client: OpenAI, http: httpx.Client, choice: Any, names: set[str], reason: str, seed: int
-) -> None:
-    fields = {"tools": TOOLS, "tool_choice": choice, "logit_bias": CLOSING, "seed": seed}
-    answer = ask(client, **fields)
+def test_calls_that_must_come(server: Running, choice: Any, names: set[str], reason: str, seed: int) -> None:
+    fields = {"tools": TOOLS, "tool_choice": choice, "logit_bias": server.bias(CLOSING), "seed": seed}
+    with server.openai() as client, server.http() as http:
+        answer, streamed = ask(client, **fields), folded(http, **fields)
     only = answer.choices[0]
     calls = calls_of(only.message)
     check_calls(calls, names)
     assert only.message.content is None and only.finish_reason == reason
     if reason == "stop":
         assert len(calls) == 1
-    assert folded(http, **fields) == [{"calls": calls, "content": "", "finish_reason": reason}]
+    assert streamed == [{"calls": calls, "content": "", "finish_reason": reason}]
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", None])
@@ -167,15 +164,16 @@ def test_an_empty_list_of_tools_is_none(client: OpenAI) -> None:
     assert empty.choices[0].message.content == plain.choices[0].message.content
 
 
-def test_one_call_at_a_time(client: OpenAI) -> None:
-    fields = {"tools": TOOLS, "tool_choice": "required", "logit_bias": CLOSING, "n": 16}
+def test_one_call_at_a_time(client: OpenAI, server: Running) -> None:
+    fields = {"tools": TOOLS, "tool_choice": "required", "logit_bias": server.bias(CLOSING), "n": 16}
     many = ask(client, **fields)
     one = ask(client, **fields, parallel_tool_calls=False)
     assert {len(calls_of(choice.message)) for choice in one.choices} == {1}
     assert all(choice.finish_reason in ("tool_calls", "length") for choice in many.choices)
 
 
-def test_several_choices_with_tools(client: OpenAI, http: httpx.Client) -> None:
+@on_every_runner
+def test_several_choices_with_tools(client: OpenAI, http: httpx.Client, server: Running) -> None:
     fields = {"tools": [WEATHER, TIME], "tool_choice": "required", "n": 3}
     answer = ask(client, **fields)
     whole: list[dict[str, Any]] = [
@@ -188,9 +186,11 @@ def test_several_choices_with_tools(client: OpenAI, http: httpx.Client) -> None:
     ids = [call.id for choice in answer.choices for call in choice.message.tool_calls or ()]
     assert len(set(ids)) == len(ids)
     usage = answer.usage
-    assert usage is not None and usage.completion_tokens > sum(len(args) for one in whole for _, args in one["calls"])
+    said = [args for one in whole for _, args in one["calls"]]
+    assert usage is not None and usage.completion_tokens > sum(len(server.ids(args)) for args in said)
 
 
+@on_every_runner
 def test_a_loop_of_three_turns(client: OpenAI) -> None:
     messages: list[Any] = [{"role": "system", "content": "Use the tools."}, *HELLO]
     for tool, result in ((WEATHER, "sunny"), (MATH, "42")):
@@ -214,12 +214,14 @@ class BookTable(BaseModel):
 BOOKING = openai.pydantic_function_tool(BookTable)
 
 
+@on_every_runner
 def test_parse_reads_arguments(client: OpenAI) -> None:
     answer = client.chat.completions.parse(**ASK, tools=[BOOKING], tool_choice="required", parallel_tool_calls=False)
     calls = answer.choices[0].message.tool_calls or []
     assert [type(call.function.parsed_arguments) for call in calls] == [BookTable]
 
 
+@on_every_runner
 def test_the_stream_helper_folds_calls(client: OpenAI) -> None:
     fields: dict[str, Any] = {"tools": [BOOKING], "tool_choice": "required"}
     whole = client.chat.completions.parse(**ASK, **fields)
@@ -233,7 +235,11 @@ def test_the_stream_helper_folds_calls(client: OpenAI) -> None:
     assert final.choices[0].finish_reason == "tool_calls"
 
 
-@pytest.mark.parametrize("tool", [WEATHER, SHELL, MATH])
+@pytest.mark.parametrize(
+    ("server", "tool"),
+    [("fake", WEATHER), ("fake", SHELL), ("fake", MATH), ("mlx", SHELL)],
+    indirect=["server"],
+)
 def test_the_limit_inside_a_call_is_told(client: OpenAI, http: httpx.Client, tool: dict[str, Any]) -> None:
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
     whole = ask(client, **fields)
@@ -252,6 +258,7 @@ def test_the_limit_inside_a_call_is_told(client: OpenAI, http: httpx.Client, too
         assert streamed == {"calls": calls, "content": content, "finish_reason": choice.finish_reason}
 
 
+@on_every_runner
 def test_calls_or_the_format(client: OpenAI) -> None:
     format = {"type": "choice", "choices": ["yes", "no"]}
     answer = ask(client, tools=[WEATHER], n=16, extra={"response_format": format})
@@ -265,19 +272,25 @@ def test_calls_or_the_format(client: OpenAI) -> None:
 
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-CALL_ID = 262  # of <tool_call>
 
 
-@pytest.fixture(scope="module")
-def marking() -> Iterator[Running]:
+@pytest.fixture(scope="module", params=RUNNERS)
+def marking(request: pytest.FixtureRequest) -> Iterator[Running]:
     """A model whose vocabulary has the markers: with a bias it calls of its own accord."""
+    if request.param == "mlx":
+        yield request.getfixturevalue("servers")["mlx"]
+        return
     with running(FakeRunner(defined_tokens=MARKERS)) as live:
         yield live
         live.wait_idle()
 
 
+def calling(live: Running, weight: int) -> dict[str, int]:
+    return {str(live.worker.tokenizer.specials["<tool_call>"]): weight}
+
+
 def test_a_model_may_call_of_its_own_accord(marking: Running) -> None:
-    eager = {"logit_bias": {str(CALL_ID): 100}, "parallel_tool_calls": False}
+    eager = {"logit_bias": calling(marking, 100), "parallel_tool_calls": False}
     with marking.openai() as client, marking.http() as http:
         for choice in ("auto", allowed("auto", WEATHER), None):
             fields = {**eager, "tools": [WEATHER, TIME], "tool_choice": choice}
@@ -291,7 +304,7 @@ def test_a_model_may_call_of_its_own_accord(marking: Running) -> None:
 
 def test_text_may_come_before_calls(marking: Running) -> None:
     # A little bias: some choices say something first.
-    fields = {"tools": [TIME], "logit_bias": {str(CALL_ID): 3}, "n": 16, "parallel_tool_calls": False}
+    fields = {"tools": [TIME], "logit_bias": calling(marking, 3), "n": 16, "parallel_tool_calls": False}
     with marking.openai() as client, marking.http() as http:
         answer = ask(client, **fields)
         both = [choice for choice in answer.choices if choice.message.content and choice.message.tool_calls]
@@ -306,34 +319,8 @@ def test_text_may_come_before_calls(marking: Running) -> None:
 
 def test_without_tools_a_call_is_text(marking: Running) -> None:
     with marking.openai() as client:
-        answer = ask(client, max_tokens=3, logit_bias={str(CALL_ID): 100})
+        answer = ask(client, max_tokens=3, logit_bias=calling(marking, 100))
     assert answer.choices[0].message.tool_calls is None and answer.choices[0].finish_reason == "length"
-
-
-@pytest.mark.parametrize("family", FORMATS, ids=lambda family: family.name)
-def test_every_family_calls(family: Format) -> None:
-    """The same three tools, each written and read in the family's own way."""
-    runner = FakeRunner(chat_template=family.template, defined_tokens=sorted(family.tokens))
-    with running(runner) as live, live.openai() as client, live.http() as http:
-        for tool in (TIME, PING, SHELL):
-            fields: dict[str, Any] = {"tools": [tool], "tool_choice": named(tool)}
-            if family.thinking or family.channels:
-                fields["reasoning_budget_tokens"] = 10
-            answer = ask(client, extra=fields)
-            calls = calls_of(answer.choices[0].message)
-            check_calls(calls, {tool[tool["type"]]["name"]})
-            assert len(calls) == 1 and answer.choices[0].message.content is None
-            assert folded(http, **fields) == [{"calls": calls, "content": "", "finish_reason": "stop"}]
-
-
-def test_a_family_that_is_named_is_the_one() -> None:
-    runner, config = FakeRunner(chat_template=by_name("chatml").template), Config(drain_seconds=0.2, format="gemma3")
-    with running(runner, config) as live, live.http() as http, live.openai() as client:
-        messages = [{"role": "system", "content": "Be brief."}, *HELLO]
-        prompt = http.post("/apply-template", json={"messages": messages}).json()["prompt"]
-        assert prompt.count("<|im_start|>") == 2 and prompt.index("user") < prompt.index("Be brief.")
-        calls = calls_of(ask(client, tools=[TIME], tool_choice=named(TIME)).choices[0].message)
-    check_calls(calls, {"get_time"})
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -382,11 +369,13 @@ def test_what_is_wrong_is_refused_by_name(
     assert error["param"] == param and len(error["message"]) < 400
 
 
+@on_every_runner
 def test_after_all_this_the_server_calls(client: OpenAI) -> None:
     answer = ask(client, tools=[PING], tool_choice=named(PING))
     assert calls_of(answer.choices[0].message) == [("ping", "{}")]
 
 
+@on_every_runner
 def test_the_prompt_of_tools_can_be_seen(client: OpenAI, http: httpx.Client) -> None:
     body = {"messages": HELLO, "tools": [WEATHER, SHELL]}
     prompt = http.post("/apply-template", json=body).json()["prompt"]

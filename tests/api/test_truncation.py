@@ -6,6 +6,8 @@ from typing import Any
 import openai
 import pytest
 
+from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import MODEL, running
 from tests.api.writing import Writer
 
@@ -66,3 +68,30 @@ def test_what_cannot_be_left_out_is_refused() -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(model=MODEL, input=[item for n in range(NUM_TURNS) for item in turn(n)])
         assert caught.value.code == "context_length_exceeded", "disabled by default"
+
+
+def test_truncation_drops_the_oldest_whole_turns() -> None:
+    turns: list[Any] = [{"role": "developer", "content": "Stay."}]
+    for number in range(12):
+        call = {"call_id": f"c{number}", "name": "ping", "arguments": "{}"}
+        turns += [
+            {"role": "user", "content": f"question {number} " + "x" * 60},
+            {"type": "function_call", **call},
+            {"type": "function_call_output", "call_id": call["call_id"], "output": "pong"},
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+    turns.append({"role": "user", "content": "last"})
+    with running(FakeRunner(lanes=(Lane(2, 512), Lane(1, 1024)))) as live, live.openai() as client:
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model=MODEL, input=turns, instructions="Always.")
+        assert caught.value.code == "context_length_exceeded"
+        answer = client.responses.create(
+            model=MODEL, input=turns, instructions="Always.", truncation="auto", max_output_tokens=100
+        )
+        assert answer.usage is not None and 600 < answer.usage.input_tokens <= 1024 - 100
+        kept = [turns[0], *turns[-1 - 4 * 3 :]]
+        counted = client.responses.input_tokens.count(model=MODEL, input=kept, instructions="Always.")
+        assert counted.input_tokens <= answer.usage.input_tokens
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model=MODEL, input="x" * 2000, truncation="auto")
+        assert caught.value.code == "context_length_exceeded"

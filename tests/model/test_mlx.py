@@ -18,6 +18,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.models import load_mlx
+from proxy_inference_engine.models.convert_gguf import convert
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.prompt import PromptRenderer
 from proxy_inference_engine.runners.base import Row, Runner
@@ -26,7 +27,7 @@ from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner
 from proxy_inference_engine.runners.mlx.runner import MlxRunner
 from tests.api.running import Running, running
 from tests.model.conftest import make_runner
-from tests.model.test_convert import F32, PROMPTS, script
+from tests.model.test_convert import F32, PROMPTS
 
 pytestmark = pytest.mark.model
 
@@ -39,7 +40,7 @@ _MAX_TOKENS = 40
 def mlx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlxRunner]:
     """As `--model folder` loads it."""
     folder = tmp_path_factory.mktemp("converted") / MODEL
-    script.convert(resolve(None).path, folder, "f32")
+    convert(resolve(None).path, folder, "f32")
     config = Config(model=str(folder), context=512, slots=3, cache_memory=64 << 20)
     runner = load_mlx.load_runner(config, resolve(config.model), print)
     yield runner

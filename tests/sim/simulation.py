@@ -16,6 +16,7 @@ from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
 from tests.clock import Clock
 from tests.deferred import DeferredRunner
+from tests.drafts import DraftRunner
 from tests.sim.scripted import ScriptedConstraint
 
 POISON = 7  # a token id that makes its sequence's logits NaN
@@ -69,6 +70,9 @@ class Simulation:
             clock=self.clock,
         )
         self.runner = runner
+        self.drafting = random.Random(f"draft {seed}")
+        self.draft_fault_rate = 0.0
+        self.draft = self._draft_model()
         self.context = max(lane.slot_tokens for lane in self.lanes)
         # A bushy tree: many short prompts of two letters, which meet and part again and again.
         self.is_bushy = self.random.random() < 0.3
@@ -180,7 +184,7 @@ class Simulation:
         for _ in range(self.guessing.choice([0, 0, 1, 3])):
             start = self.guessing.randint(0, len(ids))
             ids[start : start + self.guessing.randint(0, 3)] = noise[: self.guessing.randint(0, 3)]
-        return tuple(token_id for token_id in ids if token_id != POISON)  # the fake's NaN also hits what is before it
+        return tuple(ids)
 
     def _cancel(self, request_id: str) -> None:
         """Twice, now and then: a second cancel must change nothing."""
@@ -196,6 +200,26 @@ class Simulation:
         wide = Lane(self.random.choice([1, 2, 3, 8]), self.random.choice([24, 48, 96]))
         long = [Lane(1, 4 * wide.slot_tokens)] * self.random.choice([0, 1, 2])
         return wide, *long
+
+    def _draft_model(self) -> DraftRunner | None:
+        """In some seeds: cheap or dear, mostly right or not, with other slots than the model, and failing in a few."""
+        if self.drafting.random() < 0.5:
+            return None
+        self.draft_fault_rate = self.drafting.choice([0.0, 0.0, 0.05])
+        cost = self.drafting.choice([0.0, 0.0, 0.0001, 0.01])
+        draft = DraftRunner(
+            wrong_every=self.drafting.choice([0, 2, 3, 5]),
+            lanes=(Lane(self.drafting.choice([1, 4, 9]), self.drafting.choice([40, 100, 500])), Lane(1, 120)),
+            step_seconds=lambda num_tokens: cost * num_tokens,
+            sleep=self.clock.sleep,
+            on_forward=self._maybe_fault_draft,
+        )
+        self.engine.draft_with(draft, self.drafting.choice([1, 4, 8]))
+        return draft
+
+    def _maybe_fault_draft(self, rows: Sequence[Row]) -> None:
+        if self.drafting.random() < self.draft_fault_rate:
+            raise RuntimeError("injected fault of the draft model")
 
     def _compute(self, rows: Sequence[Row]) -> None:
         num_logits: Counter[int] = Counter()
@@ -213,9 +237,11 @@ class Simulation:
         assert self.engine.scheduler.slots.num_held == 0
         for slot in range(self.engine.scheduler.slots.num_slots):
             assert self.runner.num_slot_tokens(slot) == 0, f"slot {slot} keeps KV"
+        assert self.draft is None or self.draft.num_held_slots() == 0, "the draft model keeps KV"
 
     def _check_end(self) -> None:
         assert self.can_splice or self.engine.totals.draft_tokens == 0, "a guess that could not be forgotten"
+        assert self.draft_fault_rate or self.draft is None or not self.draft.is_closed, "drafts ended without a cause"
         for request in self.requests.values():
             if request.id in self.cancelled:
                 continue

@@ -7,11 +7,13 @@ import pytest
 from proxy_inference_engine.cache.prefix import Node, PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
 from proxy_inference_engine.engine import engine as engine_module
+from proxy_inference_engine.engine.drafting import ModelDrafter
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
 from proxy_inference_engine.engine.sequence import MAX_JUMP, Sequence
 from proxy_inference_engine.runners.base import TokenIds
 from proxy_inference_engine.runners.fake import FakeRunner
+from tests.drafts import DraftRunner
 from tests.sim.simulation import Simulation
 
 _NUM_SEEDS = 500
@@ -173,6 +175,16 @@ def test_catches_guesses_that_want_too_many_logits(monkeypatch: pytest.MonkeyPat
     assert _is_caught()
 
 
+def test_catches_a_slot_of_the_draft_model_that_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelDrafter, "release", lambda self: None)
+    assert _is_caught()
+
+
+def test_catches_a_wrong_guess_that_stays_in_the_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DraftRunner, "truncate", lambda self, slot, num_tokens: None)
+    assert _is_caught()
+
+
 def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeds are worth their time only if they preempt, move, hit the cache, jump, guess, fail and cancel."""
     jumps: list[int] = []
@@ -185,8 +197,8 @@ def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(StepEngine, "_jump", counting)
     preemptions = moves = cached = failures = cancels = 0
-    accepted = rejected = own = 0
-    for seed in range(60):
+    accepted = rejected = own = drafted = right = ended = 0
+    for seed in range(80):
         simulation = Simulation(seed)
         simulation.run()
         preemptions += simulation.engine.scheduler.counters.num_preemptions
@@ -196,8 +208,13 @@ def test_schedules_reach_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
         cancels += len(simulation.cancelled)
         accepted += sum(heard.num_accepted for heard in simulation.heard.values())
         rejected += sum(heard.num_rejected for heard in simulation.heard.values())
-        own += simulation.engine.totals.draft_tokens
+        drafting = simulation.engine.drafting
+        own += simulation.engine.totals.draft_tokens - drafting.num_drafted
+        drafted += drafting.num_drafted
+        right += drafting.num_accepted
+        ended += simulation.draft is not None and simulation.draft.is_closed
     own -= accepted + rejected  # and a little of what was cancelled or failed
     assert min(preemptions, moves, cached, failures, cancels) > 20
-    assert min(accepted, rejected, own) > 500
+    assert min(accepted, rejected) > 500 and own > 300
+    assert min(right, drafted - right) > 100 and ended > 0
     assert sum(num > 1 for num in jumps) > 100 and sum(num > MAX_JUMP for num in jumps) > 20

@@ -115,6 +115,8 @@ def test_only_given_flags_are_settings() -> None:
         "question": ["what", "is", "it"],
         "exact": True,
     }
+    assert vars(parse(["pull", "owner/model:Q8_0"])) == {"command": "pull", "model": "owner/model:Q8_0"}
+    assert vars(parse(["chat", "--offline"])) == {"command": "chat", "offline": True}
     assert build_parser().prog == "pie"
 
 

@@ -1,19 +1,17 @@
-"""Model names to files, the engine for each, and the profile of what was found."""
+"""Model names to files, and the profile of what was found."""
 
 import json
 import os
 import struct
 import sys
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.models.engines import choose_engine
-from proxy_inference_engine.models.hub import HubName, cache_folder, parse_name
+from proxy_inference_engine.models.hub import HubName, NotCached, cache_folder, parse_name
 from proxy_inference_engine.models.profile import profile
-from proxy_inference_engine.models.resolve import BUNDLED_NAME, Kind, ModelFile, resolve
+from proxy_inference_engine.models.resolve import BUNDLED_NAME, ModelFile, resolve
 
 GGUF = b"GGUF\x03\x00\x00\x00"
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
@@ -293,6 +291,35 @@ def test_which_gguf_file_is_not_guessed(cache: Cache, name: str, reason: str) ->
         resolve(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "lost", "is_downloadable"),
+    [
+        ("owner/Model-1:A", ["B.gguf"], None),  # somebody else's loss
+        ("owner/Model-1:B", ["B.gguf"], True),
+        ("owner/Model-1:C", ["C-00002-of-00002.gguf"], True),
+        ("owner/Model-1:D", [], True),
+        ("owner/Model-1:A", ["mmproj-f16.gguf"], True),
+        ("owner/Model-1", [], False),  # which one, no download can tell
+        ("owner/Model-1@v2", [], True),
+        ("owner/other", [], True),
+        ("nothing.gguf", [], False),
+    ],
+)
+def test_when_a_download_would_help(cache: Cache, name: str, lost: list[str], is_downloadable: bool | None) -> None:
+    names = ["A.gguf", "B.gguf", "C-00001-of-00002.gguf", "C-00002-of-00002.gguf", "mmproj-f16.gguf"]
+    snapshot = cache.add(dict.fromkeys(names, GGUF))
+    for each in lost:
+        blob = cache.blobs / f"lost-{each}"
+        (snapshot / each).unlink()
+        (snapshot / each).symlink_to(blob)
+    if is_downloadable is None:
+        assert resolve(name).path == snapshot / "A.gguf"
+        return
+    with pytest.raises(StartupError) as caught:
+        resolve(name)
+    assert isinstance(caught.value, NotCached) == is_downloadable
+
+
 def test_a_cached_repository_without_a_model(cache: Cache) -> None:
     cache.add({"README.md": b"hello"})
     with pytest.raises(StartupError, match=r"neither config\.json nor a GGUF file"):
@@ -327,6 +354,7 @@ def test_safetensors_and_gguf_together(cache: Cache) -> None:
 )
 def test_names(text: str, expected: HubName | None) -> None:
     assert parse_name(text) == expected
+    assert expected is None or str(expected) == text
 
 
 @pytest.mark.parametrize(
@@ -348,31 +376,3 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, variables: dict[str
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == Path(expected)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "kind", "engine"),
-    [
-        ("auto", "gguf", "llama.cpp"),
-        ("auto", "safetensors", "mlx"),
-        ("llama.cpp", "gguf", "llama.cpp"),
-        ("mlx", "safetensors", "mlx"),
-        ("mlx", "gguf", None),
-        ("llama.cpp", "safetensors", None),
-    ],
-)
-def test_engines(wanted: Literal["auto", "llama.cpp", "mlx"], kind: Kind, engine: str | None) -> None:
-    file = ModelFile(Path("model"), "model", is_bundled=False, kind=kind)
-    if engine is not None:
-        assert choose_engine(wanted, file) == engine
-        return
-    with pytest.raises(StartupError, match=f"engine {wanted} cannot run 'model'"):
-        choose_engine(wanted, file)
-
-
-def test_mlx_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "mlx_lm", raising=False)
-    file = ModelFile(Path("model"), "model", is_bundled=False, kind="safetensors")
-    with pytest.raises(StartupError, match=r"pip install 'proxy-inference-engine\[mlx\]'"):
-        choose_engine("auto", file)

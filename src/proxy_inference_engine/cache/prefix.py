@@ -34,6 +34,14 @@ class Match(NamedTuple):
     node: Node | None  # deepest node used; lock it while the segments are needed
 
 
+class Path(NamedTuple):
+    """A text in the tree, and the KV of it: one segment a node where the runner can splice, else the last one's."""
+
+    tenant: str
+    ids: TokenIds
+    segments: list[Segment]
+
+
 class PrefixCache:
     """Invariants: bytes used = sum over nodes; a parent is at least as recent as its children; a locked node's
     ancestors are locked."""
@@ -45,6 +53,7 @@ class PrefixCache:
         self._can_splice = can_splice
         self._roots: dict[str, Node] = {}
         self._recency: OrderedDict[Node, str] = OrderedDict()  # oldest first; value: the tenant
+        self.on_evict: Callable[[Path], None] | None = None  # told of a text before its last segment is freed
 
     def match(self, tenant: str, ids: TokenIds) -> Match:
         """Longest cached prefix of `ids`; what it returns counts as used now."""
@@ -124,6 +133,28 @@ class PrefixCache:
         while self.evict_one():
             pass
 
+    def forget(self, tenant: str, ids: TokenIds, start: int) -> None:
+        """Drop the segment that has token `start` of `ids`, and all that are no good without it. None may be locked."""
+        depth = 0
+        for node, num_shared in self._walk(tenant, ids):
+            depth += num_shared
+            if depth > start:
+                doomed = [node, *_descendants(node)] if self._can_splice else [node]
+                for each in doomed:
+                    self._drop(each)
+                for each in [each for each in doomed if not each.children]:
+                    self._prune(each)
+                return
+
+    def segments(self) -> Iterator[Segment]:
+        return (node.segment for node in self._recency if node.segment is not None)
+
+    def texts(self) -> Iterator[Path]:
+        """All there is, the most recent first: texts that no other one begins with, and every snapshot."""
+        for node, tenant in reversed(self._recency.items()):
+            if node.segment is not None and not (node.children and self._can_splice):
+                yield self._path(node, tenant)
+
     def _walk(self, tenant: str, ids: TokenIds) -> Iterator[tuple[Node, int]]:
         """Nodes along `ids` from the root down, with the number of their tokens that agree (always > 0)."""
         node = self._roots.get(tenant)
@@ -189,13 +220,28 @@ class PrefixCache:
 
     def _remove(self, node: Node, tenant: str) -> None:
         assert node.parent is not None and not node.children and node.num_locks == 0
+        if self.on_evict is not None and node.segment is not None:
+            self.on_evict(self._path(node, tenant))
+        self._drop(node)
+        self._unlink(node)
+        self._prune(node.parent)
+
+    def _drop(self, node: Node) -> None:
+        """Let go of a node's segment, if it has one."""
         if node.segment is not None:
             self.num_bytes -= node.segment.num_bytes
             self.num_tokens -= node.segment.num_tokens
             node.segment.free()
             node.segment = None
-        self._unlink(node)
-        self._prune(node.parent)
+
+    def _path(self, node: Node, tenant: str) -> Path:
+        nodes: list[Node] = []
+        step: Node | None = node
+        while step is not None:
+            nodes.insert(0, step)
+            step = step.parent
+        segments = [each.segment for each in (nodes if self._can_splice else nodes[-1:]) if each.segment is not None]
+        return Path(tenant, np.concatenate([each.ids for each in nodes]), segments)
 
     def _unlink(self, node: Node) -> None:
         assert node.parent is not None

@@ -12,12 +12,15 @@ _COMMANDS = {
     "serve": "answer OpenAI clients over HTTP",
     "chat": "talk with the model on this terminal",
     "run": "answer one question on this terminal",
+    "pull": "download a model into the Hugging Face cache",
     "schema": "tell whether a JSON Schema can be enforced, and what it costs",
 }
 # What matters when nobody but this terminal is served.
 _LOCAL_FLAGS = frozenset(
     {
         "model",
+        "offline",
+        "draft_model",
         "engine",
         "context",
         "format",
@@ -33,6 +36,7 @@ _LOCAL_FLAGS = frozenset(
 
 _FLAGS: dict[str, frozenset[str] | None] = {
     "serve": None,  # all of them
+    "pull": frozenset({"log_level"}),
     "schema": frozenset({"model", "engine", "format", "log_level"}),
 }
 
@@ -65,6 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
         )
         if name == "run":
             command.add_argument("question", nargs="*", help="the question; - or nothing reads it from stdin")
+        if name == "pull":
+            command.add_argument("model", nargs="?", metavar="OWNER/MODEL", help="with :Q4_K_M for one file of several")
         if name == "schema":
             command.add_argument("schema", nargs="?", metavar="SCHEMA.json", help="the schema")
             command.add_argument("instances", nargs="*", metavar="INSTANCE.json", help="is it let through?")

@@ -1,4 +1,4 @@
-"""`pie serve|chat|run|schema|--version`: reads the arguments and hands a Config to the command.
+"""`pie serve|chat|run|pull|schema|--version`: reads the arguments and hands a Config to the command.
 
 The commands and what they need are imported when they run, so that `pie --version` is instant.
 """
@@ -56,6 +56,10 @@ def _run(options: Namespace) -> int:
             from proxy_inference_engine.cli.chat import chat
 
             return chat(config)
+        case "pull":
+            from proxy_inference_engine.cli.pull import pull
+
+            return pull(config)
         case "schema":
             from proxy_inference_engine.cli.schema import schema
 

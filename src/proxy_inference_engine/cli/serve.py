@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from proxy_inference_engine.cli.banner import Banner, url
+from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.config import Config, require_keys
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.models.resolve import resolve
+from proxy_inference_engine.models.download import obtain
 
 if TYPE_CHECKING:  # `pie --help` does not wait for numpy
     from proxy_inference_engine.engine.worker import Worker
@@ -20,7 +21,9 @@ _BACKLOG = 2048
 def serve(config: Config) -> int:
     """Run the server; the exit code is its."""
     require_keys(config)
-    name = resolve(config.model).name
+    listen(config.host, config.port).close()  # a download may take hours: a busy port is noticed before
+    with ProgressLine() as line:
+        name = obtain(config, line).name
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
         from proxy_inference_engine.models.load import load_engine

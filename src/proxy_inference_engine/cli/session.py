@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 
 from proxy_inference_engine.cli.conversation import Conversation
+from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.models.download import obtain
 from proxy_inference_engine.models.load import load_engine
 from proxy_inference_engine.models.profile import profile
-from proxy_inference_engine.models.resolve import resolve
 
 _DIM, _NORMAL = "\x1b[2m", "\x1b[0m"
 # What a model writes must not steer the terminal: no control characters but tab and new line.
@@ -19,7 +20,8 @@ _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
 @contextmanager
 def session(config: Config) -> Iterator[Conversation]:
     """A conversation with the configured model; one sequence at a time is all a terminal needs."""
-    name = resolve(config.model).name
+    with ProgressLine() as line:
+        name = obtain(config, line).name
     worker = load_engine(config.model_copy(update={"slots": 1}), report)
     try:
         info = worker.info

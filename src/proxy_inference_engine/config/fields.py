@@ -111,7 +111,7 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     api_keys: Annotated[Keys, Place("server", is_flag=False, is_secret=True)] = Field(
         default=(), description="The same as `name:key,name2:key2`, added to those of the file.", validate_default=False
     )
-    drain_seconds: Annotated[float, Number, Place("server")] = Field(
+    drain_seconds: Annotated[float, Number, Place("server", is_flag=False)] = Field(
         default=30.0, ge=0, le=3600, description="After SIGTERM, running answers get this long to finish."
     )
 
@@ -147,15 +147,24 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     model: Annotated[Text | None, Place("model", "FILE")] = Field(
         default=None,
         description="Path of a GGUF file (of a split one any part) or of a folder with safetensors, or `owner/model` "
-        "in the Hugging Face cache; unset: the bundled model.",
+        "on Hugging Face, downloaded unless it is in the cache; unset: the bundled model.",
+    )
+    offline: Annotated[bool, Place("model")] = Field(
+        default=False, description="Never download: a model has to be a file or in the Hugging Face cache."
     )
     mmproj: Annotated[Text | None, Place("model", "FILE", is_flag=False)] = Field(
         default=None,
         description="The eyes of a GGUF model: path of an mmproj file, or `none`; unset: `mmproj*.gguf` beside it.",
     )
+    draft_model: Annotated[Text | None, Place("model", "FILE")] = Field(
+        default=None,
+        description="A smaller model of the same vocabulary, named like `model`, that guesses ahead; llama.cpp only. "
+        "Answers stay the same; it rests where it is measured not to pay.",
+    )
     engine: Annotated[Literal["auto", "llama.cpp", "mlx"], Place("model")] = Field(
         default="auto",
-        description="What computes: llama.cpp runs GGUF files, MLX safetensors; `auto` goes by the model.",
+        description="What computes: llama.cpp runs GGUF files, MLX safetensors and GGUF files that it can convert; "
+        "`auto` goes by the model, and takes MLX for both on Apple silicon.",
     )
     context: Annotated[int | None, Auto, Number, Place("model")] = Field(
         default=None,
@@ -166,7 +175,7 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     format: Annotated[FormatName | None, Auto, Place("model", "NAME")] = Field(
         default=None, description="How conversations are written for the model; unset: found from its chat template."
     )
-    convert_weights: Annotated[Literal["auto", "never"], Place("model")] = Field(
+    convert_weights: Annotated[Literal["auto", "never"], Place("model", is_flag=False)] = Field(
         default="auto",
         description="Whether weights may be converted, once, to a layout that is faster on this processor.",
     )
@@ -196,7 +205,10 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         le=60_000,
         description="Longest step in milliseconds while answers stream: sizes prefill chunks.",
     )
-    max_waiting: Annotated[int, Number, Place("engine")] = Field(
+    draft_tokens: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
+        default=8, ge=1, le=64, description="Most tokens that the draft model guesses at a time."
+    )
+    max_waiting: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
         default=256, ge=1, le=1_000_000, description="Requests that may wait; one more is answered with 429."
     )
     max_waiting_per_key: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
@@ -228,8 +240,14 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         default=None, description="Memory for the prefix cache, such as 512MB; 0: no cache; unset: from what is free."
     )
 
+    disk_cache: Annotated[Size, Place("memory", "SIZE")] = Field(
+        default=0,
+        description="Room on disk, such as 10GiB, for prefixes that leave the cache's memory; they survive a restart. "
+        "0: none.",
+    )
+
     cache_dir: Annotated[UserPath, Place("program", "FOLDER")] = Field(
-        default_factory=_default_cache_dir, description="Folder for converted weights."
+        default_factory=_default_cache_dir, description="Folder for converted weights and the disk cache."
     )
     data_dir: Annotated[UserPath | None, Place("program", "FOLDER", is_flag=False)] = Field(
         default_factory=_default_data_dir, description="Folder for stored responses, conversations and completions."

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
+from proxy_inference_engine.cache.disk import DiskStats
 from proxy_inference_engine.runners.base import EmbeddingInfo, Eyes, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Output, Request
 
@@ -48,6 +49,9 @@ class Stats(NamedTuple):
     total_embedded_tokens: int = 0
     total_draft_tokens: int = 0  # guessed ahead and computed, and how many of them were right
     total_draft_tokens_accepted: int = 0
+    total_model_draft_tokens: int = 0  # the same of those that a draft model guessed
+    total_model_draft_tokens_accepted: int = 0
+    disk: DiskStats = DiskStats()
 
 
 class Engine(Protocol):

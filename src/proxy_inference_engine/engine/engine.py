@@ -15,6 +15,8 @@ import numpy as np
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.engine.choosing import Choosing
 from proxy_inference_engine.engine.deferral import Deferral
+from proxy_inference_engine.engine.drafting import Drafting
+from proxy_inference_engine.engine.echo import add_prompt_logprobs
 from proxy_inference_engine.engine.pace import Pace
 from proxy_inference_engine.engine.rows import make_row, plain_work
 from proxy_inference_engine.engine.scheduler import Grant, Scheduler
@@ -23,7 +25,7 @@ from proxy_inference_engine.engine.speculation import make_drafter
 from proxy_inference_engine.engine.totals import Totals
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, PieError
 from proxy_inference_engine.runners.base import Logits, Runner
-from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
+from proxy_inference_engine.sampling.logprobs import logprob_of
 from proxy_inference_engine.sampling.sampler import InvalidLogits
 from proxy_inference_engine.sampling.samplers import Samplers
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
@@ -76,6 +78,15 @@ class StepEngine:
         self._deferral = Deferral(runner.chooser, self._fail_each)
         self._forwarded_at: float | None = None  # the end of the last pass, where passes follow each other
         self._ngram_draft_tokens = ngram_draft_tokens
+        self.drafting = Drafting(None, 0, step_target_s, clock)
+
+    def draft_with(self, runner: Runner, max_tokens: int) -> None:
+        """Guess ahead with a smaller model of the same vocabulary, which is the engine's from now on."""
+        self.drafting = Drafting(runner, max_tokens, self.pace.target_s, self._clock)
+
+    def close(self) -> None:
+        self.drafting.close()
+        self.runner.close()
 
     @property
     def has_work(self) -> bool:
@@ -105,8 +116,9 @@ class StepEngine:
     def _make_sequence(self, request: Request, choice: int) -> Sequence:
         samplers = Samplers(request, choice, self.runner.tokenizer.num_tokens)
         matcher = None if request.constraint is None else request.constraint.start()
-        # A guess that was wrong has to be forgotten again, which only memory that can be cut does.
-        drafter = make_drafter(request, self._ngram_draft_tokens) if self.runner.can_splice else None
+        drafter = self.drafting.drafter(request) or make_drafter(request, self._ngram_draft_tokens)
+        if not self.runner.can_splice:  # a wrong guess has to be forgotten, which only memory that can be cut does
+            drafter = None
         self._arrivals += 1
         sequence = Sequence(request, choice, samplers, self._arrivals, self._clock(), matcher, drafter)
         self._choosing.prepare(sequence)
@@ -125,6 +137,7 @@ class StepEngine:
     def step(self) -> list[Delivery]:
         """One turn: schedule, forward, choose, hand out."""
         started = self._clock()
+        self.drafting.propose(self.scheduler.running)
         grants = self.scheduler.schedule()
         for sequence, _, _ in grants:
             if sequence.started_at is None:
@@ -177,6 +190,7 @@ class StepEngine:
 
     def _observe(self, grants: list[Grant], seconds: float) -> None:
         """Tell the pace what a pass cost; one with jumps or guesses in it says little of rows or of prompts."""
+        self.drafting.observe(grants, seconds)
         work = plain_work(grants)
         if work is not None:
             self.pace.observe(work.num_decoding, work.num_prompt_tokens, seconds)
@@ -219,13 +233,13 @@ class StepEngine:
         sequence, first = grant.sequence, grant.sequence.num_computed
         sequence.num_computed = first + grant.num_tokens
         if sequence.prompt_logprobs and sequence.wants_prompt_logprobs:
-            self._add_prompt_logprobs(sequence, first, np.asarray(logits))
+            add_prompt_logprobs(sequence, first, np.asarray(logits))
         if sequence.num_computed < sequence.num_tokens:
             self.scheduler.snapshot(sequence)
             return
         if sequence.prefilled_at is None:
             self._finish_prompt(sequence)
-        reason = self._end_reason(sequence)
+        reason = sequence.end_reason
         want = self._choosing.defer(sequence, logits) if reason is None else None
         if want is not None:
             self._deferral.want(sequence, want)
@@ -257,7 +271,7 @@ class StepEngine:
             raise InvalidLogits
         sequence.settle(token_id)
         is_end = self._take(sequence, token_id)
-        reason = "stop" if is_end else self._end_reason(sequence)
+        reason = "stop" if is_end else sequence.end_reason
         if reason is not None:
             # Its slot has what was granted already, and may be unable to forget it.
             sequence.num_computed += sum(grant.num_tokens for grant in grants if grant.sequence is sequence)
@@ -278,7 +292,7 @@ class StepEngine:
             num_known = common_prefix(sequence.ids[sequence.num_computed :], draft_ids[num_right:])
             sequence.num_computed += num_known
             num_right += num_known
-            reason = "stop" if is_end else self._end_reason(sequence)
+            reason = "stop" if is_end else sequence.end_reason
         if sequence.drafter is not None and len(draft_ids):
             self._cut(sequence)
             sequence.drafter.observe(len(draft_ids), num_right)
@@ -322,12 +336,6 @@ class StepEngine:
             matcher.prepare()
         return is_end
 
-    def _end_reason(self, sequence: Sequence) -> FinishReason | None:
-        """Why a choice ends here: its grammar is complete, or its limit is reached."""
-        if sequence.matcher is not None and sequence.matcher.is_complete:
-            return "stop"
-        return "length" if sequence.num_tokens >= sequence.max_length else None
-
     def _jump(self, sequence: Sequence) -> list[int]:
         """Append the tokens that the grammar forces, as far as the limit lets them; they still have to be emitted."""
         request, matcher = sequence.request, sequence.matcher
@@ -343,16 +351,6 @@ class StepEngine:
             matcher.accept(token_id)
         self.totals.generated_tokens += len(forced)
         return forced
-
-    def _add_prompt_logprobs(self, sequence: Sequence, first: int, logits: Logits) -> None:
-        """Row i of the logits stands at position first + i and predicts the token after it."""
-        num_top = sequence.request.num_prompt_logprobs
-        assert num_top is not None
-        if np.isnan(logits[:, 0]).any():
-            raise InvalidLogits
-        logits = logits[len(sequence.prompt_logprobs) - (first + 1) :]  # a preempted prompt repeats known positions
-        targets = sequence.ids[len(sequence.prompt_logprobs) : sequence.num_prompt][: len(logits)]
-        sequence.prompt_logprobs.extend(prompt_logprobs(logits[: len(targets)], targets, num_top))
 
     def _finish_prompt(self, sequence: Sequence) -> None:
         sequence.prefilled_at = self._clock()
@@ -394,5 +392,6 @@ class StepEngine:
     def check(self) -> None:
         """Raise if anything is accounted for wrongly; at idle nothing may be held."""
         self.scheduler.check()
+        self.drafting.check(self.scheduler.running)
         live = [sequence for group in self._groups.values() for sequence in group.sequences if not sequence.is_over]
         assert len(live) == len(self.scheduler.running) + len(self.scheduler.waiting), "a lost sequence"

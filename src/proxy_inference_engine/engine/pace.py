@@ -31,18 +31,18 @@ class Pace:
     def observe(self, num_decoding: int, num_prompt_tokens: int, seconds: float) -> None:
         if num_prompt_tokens == 0:
             if num_decoding:
-                self._row_s = _blend(self._row_s, seconds / num_decoding)
+                self._row_s = blend(self._row_s, seconds / num_decoding)
             if num_decoding == 1:
-                self._pass_s = _blend(self._pass_s, seconds)
+                self._pass_s = blend(self._pass_s, seconds)
         elif num_prompt_tokens >= _MIN_CHUNK:
             # Rows and prompt are computed in separate passes when both are there.
             overhead = num_decoding * self._row_s + (self._pass_s if num_decoding else 0.0)
             cost = max(seconds - overhead, seconds / 10) / num_prompt_tokens
             # A small chunk's cost is too high, so it can only show that the estimate is higher still.
             if num_prompt_tokens >= _MIN_TELLING or cost < self._token_s:
-                self._token_s = _blend(self._token_s, cost)
+                self._token_s = blend(self._token_s, cost)
 
 
-def _blend(old: float, new: float) -> float:
+def blend(old: float, new: float) -> float:
     """Slowly up or down; but at once to a much smaller cost, for the first passes of a device compile its kernels."""
     return new if old == 0.0 or new < old / 2 else old + _SMOOTHING * (new - old)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from proxy_inference_engine.cache.disk import DiskTier
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
 from proxy_inference_engine.engine.pace import Pace
@@ -53,6 +54,7 @@ class Scheduler:
         self.waiting = WaitingLine()
         self.running: list[Sequence] = []  # by age
         self.counters = Counters()
+        self.disk: DiskTier | None = None  # what the cache has besides memory
         self._runner = runner
         self._cache = cache
         self._pace = pace
@@ -62,6 +64,8 @@ class Scheduler:
 
     def rest(self) -> None:
         """Nobody asks for anything."""
+        if self.disk is not None:
+            self.disk.poll()
         self._runner.rest()
 
     def release(self, sequence: Sequence, *, keep: bool = True) -> None:
@@ -76,9 +80,13 @@ class Scheduler:
         self.running.remove(sequence)
         sequence.slot = None
         sequence.num_computed = 0
+        if sequence.drafter is not None:
+            sequence.drafter.release()
 
     def schedule(self) -> list[Grant]:
         """Grants for one step, sorted by slot."""
+        if self.disk is not None:
+            self.disk.poll(may_wait=not self.running)
         self._make_fit()
         self._admit()
         self._close_holes()
@@ -98,7 +106,7 @@ class Scheduler:
             if victim is None and not self.slots.has_free(lane):
                 blocked.add((lane, sequence.tenant))
                 continue
-            if self._is_being_computed(sequence):
+            if self._is_being_computed(sequence) or self._is_being_read(sequence):
                 continue
             if victim is not None:
                 self._preempt(victim)
@@ -156,6 +164,12 @@ class Scheduler:
         # A prefix the cache could never hold is not worth waiting for.
         is_held = num_coming * self._runner.info.kv_bytes_per_token <= self._cache.max_bytes
         return is_held and num_coming >= num_cached + _MIN_SHARED
+
+    def _is_being_read(self, sequence: Sequence) -> bool:
+        """Whether to wait for what the disk has of it, which is asked once."""
+        if sequence.loading is None and self.disk is not None:
+            sequence.loading = self.disk.load(sequence.tenant, sequence.reusable_ids)
+        return sequence.loading is not None and not sequence.loading.is_over
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
         """Copy the KV of a running sequence's first tokens into the cache."""

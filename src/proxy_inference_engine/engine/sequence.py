@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from proxy_inference_engine.engine.speculation import Drafter
+from proxy_inference_engine.cache.disk import Loading
+from proxy_inference_engine.engine.speculation import Guesser
 from proxy_inference_engine.runners.base import UNREAD_ID, TokenIds, Unread
 from proxy_inference_engine.sampling.samplers import Samplers
-from proxy_inference_engine.types import ImageSpan, Logprob, Matcher, Request, State, Timings
+from proxy_inference_engine.types import FinishReason, ImageSpan, Logprob, Matcher, Request, State, Timings
 
 MAX_JUMP = 32  # pending tokens; more are computed in chunks, like a prompt
 
@@ -26,10 +27,11 @@ class Sequence:
     arrival: int  # order among all sequences; a smaller one is older
     arrived_at: float
     matcher: Matcher | None = None
-    drafter: Drafter | None = None  # None: nothing is guessed ahead
+    drafter: Guesser | None = None  # None: nothing is guessed ahead
     num_computed: int = 0
     slot: int | None = None
     num_cached_tokens: int | None = None  # restored at first admission, for usage
+    loading: Loading | None = None  # from the disk, once it was asked
     started_at: float | None = None
     prefilled_at: float | None = None
     is_over: bool = False
@@ -90,6 +92,13 @@ class Sequence:
     def is_spent(self) -> bool:
         """Whether all it may say is chosen, and only has to be read."""
         return self.unread is not None and self.num_tokens >= self.max_length
+
+    @property
+    def end_reason(self) -> FinishReason | None:
+        """Why it ends here: its grammar is complete, or its limit is reached."""
+        if self.matcher is not None and self.matcher.is_complete:
+            return "stop"
+        return "length" if self.num_tokens >= self.max_length else None
 
     @property
     def wants_prompt_logprobs(self) -> bool:

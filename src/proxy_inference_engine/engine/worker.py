@@ -14,17 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from proxy_inference_engine.cache.disk import DiskStats
 from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.base import Item, Stats
 from proxy_inference_engine.engine.embedding import EmbeddingJob, EmbeddingQueue
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
-from proxy_inference_engine.errors import (
-    ContextLengthExceeded,
-    EngineFailure,
-    InvalidRequest,
-    PieError,
-    Unavailable,
-)
+from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, InvalidRequest, PieError, Unavailable
 from proxy_inference_engine.runners.base import EmbeddingInfo, Eyes, Lane, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Failed, Finished, Request
 
@@ -166,7 +161,8 @@ class Worker:
         self._thread = threading.current_thread()
         self._heartbeat = time.monotonic()
         on_started()
-        self._run()
+        with np.errstate(over="ignore"):  # the sampler sees it in its sums
+            self._run()
 
     def drain(self) -> None:
         """Refuse what comes from now on; what runs goes on."""
@@ -178,7 +174,7 @@ class Worker:
         self.send(_Stop(Unavailable("the server is shutting down", code="shutting_down")))
         if self._thread.is_alive():
             self._thread.join(timeout=30)
-        self._engine.runner.close()
+        self._engine.close()
 
     def send(self, message: _Message) -> None:
         self._inbox.put(message)
@@ -242,6 +238,9 @@ class Worker:
             total_embedded_tokens=self._embeddings.num_tokens,
             total_draft_tokens=totals.draft_tokens,
             total_draft_tokens_accepted=totals.draft_tokens_accepted,
+            total_model_draft_tokens=engine.drafting.num_drafted,
+            total_model_draft_tokens_accepted=engine.drafting.num_accepted,
+            disk=DiskStats() if scheduler.disk is None else scheduler.disk.stats,
         )
 
     # Engine thread
@@ -282,6 +281,8 @@ class Worker:
         if stop is not None:
             self._hand_out(self._engine.fail_all(stop.error))
             self._settle_all(self._embeddings.fail_all(stop.error))
+            if self._engine.scheduler.disk is not None:
+                self._engine.scheduler.disk.close()
             return False
         if self._engine.has_work:
             self._hand_out(self._engine.step())

@@ -1,4 +1,4 @@
-"""Models that are already in the Hugging Face cache, found by their names. Nothing here reaches the network.
+"""Names of models on Hugging Face, and those of them that are in its cache. Nothing here reaches the network.
 
 hub/models--owner--model/refs/main                  → a commit
                          snapshots/<commit>/…       → links to
@@ -13,11 +13,16 @@ from pathlib import Path
 
 from proxy_inference_engine.errors import StartupError
 
+MAIN = "main"  # the branch where none is named
 _NAME = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(?::(?P<file>[\w.-]+))?(?:@(?P<revision>[\w.-]+(?:/[\w.-]+)*))?", re.ASCII
 )
 _NEEDED = (".json", ".safetensors", ".jinja", ".gguf")  # a broken link to anything else harms nobody
 _NUM_NAMED = 3
+
+
+class NotCached(StartupError):
+    """The name may well be right, but the cache lacks some or all of it: a download would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +36,19 @@ class HubName:
     @property
     def command(self) -> str:
         """What downloads it."""
-        extra = "" if self.revision == "main" else f" --revision {self.revision}"
-        return f"`hf download {self.repository}{extra}`"
+        extra = "" if self.revision == MAIN else f" --revision {self.revision}"
+        return f"`hf download {self.repository}{extra}` or `pie pull {self}`"
+
+    def __str__(self) -> str:
+        file = "" if self.file is None else f":{self.file}"
+        return f"{self.repository}{file}" + ("" if self.revision == MAIN else f"@{self.revision}")
 
 
 def parse_name(text: str) -> HubName | None:
     match = _NAME.fullmatch(text)
     if match is None or any(set(part) == {"."} for part in re.split("[/@:]", text)):
         return None
-    return HubName(match["repository"], match["file"], match["revision"] or "main")
+    return HubName(match["repository"], match["file"], match["revision"] or MAIN)
 
 
 def cache_folder() -> Path:
@@ -52,11 +61,21 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "huggingface" / "hub"
 
 
+def folder_name(name: HubName) -> str:
+    """Of a repository, in the cache."""
+    return f"models--{name.repository.replace('/', '--')}"
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a GGUF file can be a model of its own: neither its eyes nor what somebody quantised it with."""
+    return name.endswith(".gguf") and "mmproj" not in name.lower() and not name.lower().startswith("imatrix")
+
+
 def find_snapshot(name: HubName) -> Path:
-    """The folder with the files of a model at its revision. Raises StartupError that says what is missing."""
-    repository = cache_folder() / f"models--{name.repository.replace('/', '--')}"
+    """The folder with the files of a model at its revision. Raises NotCached that says what is missing."""
+    repository = cache_folder() / folder_name(name)
     if not repository.is_dir():
-        raise StartupError(
+        raise NotCached(
             f"model {name.repository!r}: no such file or folder, and not in the Hugging Face cache "
             f"({str(cache_folder())!r}); download it with {name.command}"
         )
@@ -68,11 +87,11 @@ def find_snapshot(name: HubName) -> Path:
     return snapshot
 
 
-def incomplete(name: HubName, snapshot: Path, reason: str) -> StartupError:
+def incomplete(name: HubName, snapshot: Path, reason: str) -> NotCached:
     """What to say of a snapshot that lacks something."""
     blobs = snapshot.parents[1] / "blobs"
     unfinished = "; a download of it has not finished" if any(blobs.glob("*.incomplete")) else ""
-    return StartupError(
+    return NotCached(
         f"model {name.repository!r} in the Hugging Face cache is incomplete: {reason}{unfinished}; "
         f"complete it with {name.command}"
     )
@@ -88,13 +107,14 @@ def _commit(repository: Path, name: HubName) -> str:
         return commit
     known = sorted(path.name for path in (repository / "snapshots").glob("*"))
     there = f"; there are {', '.join(known[:_NUM_NAMED])}" if known else ""
-    raise StartupError(
+    raise NotCached(
         f"model {name.repository!r}: revision {name.revision!r} is not in the Hugging Face cache{there}; "
         f"download it with {name.command}"
     )
 
 
 def _broken(snapshot: Path) -> Iterator[str]:
+    """Of GGUF models only the wanted one matters, which is not known here."""
     for path in snapshot.rglob("*"):
-        if path.suffix in _NEEDED and path.is_symlink() and not path.exists():
+        if path.suffix in _NEEDED and path.is_symlink() and not path.exists() and not is_model_file(path.name):
             yield str(path.relative_to(snapshot))

@@ -1,5 +1,6 @@
 """From a configuration to a running engine: find the file, load it with the engine it is for, start the thread."""
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,22 +13,27 @@ from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models import load_llama
-from proxy_inference_engine.models.engines import choose_engine
+from proxy_inference_engine.models.convert_gguf import converted
+from proxy_inference_engine.models.disk_cache import use_disk
+from proxy_inference_engine.models.engines import Machine, choose_engine, this_machine
 from proxy_inference_engine.models.profile import Profile, profile
-from proxy_inference_engine.models.resolve import resolve
+from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Runner, Tokenizer
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 
+_log = logging.getLogger(__name__)
 
-def load_engine(config: Config, report: Callable[[str], None]) -> Worker:
+
+def load_engine(config: Config, report: Callable[[str], None], machine: Machine | None = None) -> Worker:
     """A started worker; `report` is told of steps a person would wait for. Raises StartupError.
 
     The model is loaded in the thread that will run it. OpenMP keeps a team of threads for each thread that ever
     computed; with a second team it takes the cores for overbooked and stops spinning at barriers: half the speed.
     """
     outcome: Future[Worker] = Future()
-    threading.Thread(target=_load_and_run, args=(config, report, outcome), name="engine", daemon=True).start()
+    arguments = (config, report, machine or this_machine(), outcome)
+    threading.Thread(target=_load_and_run, args=arguments, name="engine", daemon=True).start()
     return outcome.result()
 
 
@@ -41,19 +47,25 @@ class Words(NamedTuple):
 
 def load_words(config: Config) -> Words:
     file = resolve(config.model)
-    if choose_engine(config.engine, file) == "mlx":
+    choose_engine(config, file, this_machine())
+    if file.kind == "safetensors":
         tokenizer, template = _mlx().load_tokenizer(file)
         return Words(tokenizer, template, profile(file.name))
     model = Model(file.path, vocab_only=True)
     return Words(Vocabulary(model), model.chat_template, profile(file.name))
 
 
-def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Future[Worker]") -> None:
+class _Loaded(NamedTuple):
+    runner: Runner
+    cache_bytes: int
+    draft: Runner | None = None
+    leave_thread: Callable[[], None] | None = None
+
+
+def _load_and_run(config: Config, report: Callable[[str], None], machine: Machine, outcome: "Future[Worker]") -> None:
     try:
-        file = resolve(config.model)
-        mlx = _mlx() if choose_engine(config.engine, file) == "mlx" else None
-        runner = mlx.load_runner(config, file, report) if mlx else load_llama.load_runner(config, file, report)
-        worker = _make_worker(config, runner, runner.cache_bytes)
+        loaded = _load(config, report, machine)
+        worker = _make_worker(config, loaded)
     except MemoryError as error:
         reason = str(error) or "there is not enough memory for this model"
         outcome.set_exception(StartupError(f"{reason}: try a lower --context or --kv-memory, and without --exact"))
@@ -62,12 +74,44 @@ def _load_and_run(config: Config, report: Callable[[str], None], outcome: "Futur
         outcome.set_exception(error)
         return
     worker.run(on_started=lambda: outcome.set_result(worker))
-    if mlx:
+    if loaded.leave_thread is not None:
+        loaded.leave_thread()
+
+
+def _load(config: Config, report: Callable[[str], None], machine: Machine) -> _Loaded:
+    file = resolve(config.model)
+    choice = choose_engine(config, file, machine)
+    if choice.engine == "mlx":
+        try:
+            return _load_mlx(config, file, report)
+        except (StartupError, MemoryError, RuntimeError) as error:
+            if not choice.is_tried:
+                raise
+            _log.warning("llama.cpp runs %s, because MLX cannot: %s", file.name, error)
+    runner, draft = load_llama.load_runners(config, file, report)
+    return _Loaded(runner, runner.cache_bytes, draft)
+
+
+def _load_mlx(config: Config, file: ModelFile, report: Callable[[str], None]) -> _Loaded:
+    if config.draft_model is not None:
+        raise StartupError("draft_model needs llama.cpp: MLX chooses tokens before a guess of them could be checked")
+    mlx = _mlx()
+    if file.kind == "gguf":
+        file = converted(file, mlx.fastest_numbers(), config.cache_dir, report)
+    try:
+        runner = mlx.load_runner(config, file, report)
+    except BaseException:
         mlx.leave_thread()
+        raise
+    return _Loaded(runner, runner.cache_bytes, leave_thread=mlx.leave_thread)
 
 
-def _make_worker(config: Config, runner: Runner, cache_bytes: int) -> Worker:
-    engine = StepEngine(runner, max_cache_bytes=cache_bytes, step_target_s=config.step_target_ms / 1000)
+def _make_worker(config: Config, loaded: _Loaded) -> Worker:
+    target_s = config.step_target_ms / 1000
+    engine = StepEngine(loaded.runner, max_cache_bytes=loaded.cache_bytes, step_target_s=target_s)
+    if loaded.draft is not None:
+        engine.draft_with(loaded.draft, config.draft_tokens)
+    use_disk(engine, config)
     admission = Admission(
         max_waiting=config.max_waiting,
         max_waiting_per_tenant=config.max_waiting_per_key,

@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models.draft import check_memories, find_draft
 from proxy_inference_engine.models.mmproj import find_mmproj
 from proxy_inference_engine.models.resolve import ModelFile, weight_bytes
 from proxy_inference_engine.runners.base import Lane
@@ -26,22 +28,42 @@ _CACHE_SHARE = 0.05
 _MAX_CACHE_BYTES = 4 << 30
 
 
-def load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) -> LlamaRunner:
-    """Raises StartupError."""
+class Runners(NamedTuple):
+    runner: LlamaRunner
+    draft: LlamaRunner | None  # with the same lanes
+
+
+def load_runners(config: Config, file: ModelFile, report: Callable[[str], None]) -> Runners:
+    """The model, and the one that drafts for it. Raises StartupError."""
     threads = config.threads or available_cores()
-    path, gpu_layers = file.path, _gpu_layers(config, file.path, report)
-    if config.convert_weights == "auto" and gpu_layers == 0:
-        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
-    model = Model(path, gpu_layers=gpu_layers)
+    gpu_layers = _gpu_layers(config, file.path, report)
+    model = _load_model(config, file.path, gpu_layers, report)
     vision = _load_vision(config, file, model, threads)
+    draft_file = find_draft(config.draft_model, model)
+    drafts = []
+    if draft_file is not None:
+        drafts = [_load_model(config, draft_file.path, _gpu_layers(config, draft_file.path, report), report)]
     free = available_memory()
     gpu_share = min(1.0, gpu_layers / max(1, model.num_layers))
-    lanes = _plan(config, model, devices.free_for_kv(free, devices.free_gpu_bytes(), gpu_share), report)
+    lanes = _plan(config, [model, *drafts], devices.free_for_kv(free, devices.free_gpu_bytes(), gpu_share), report)
     cache_bytes = config.cache_memory
     if cache_bytes is None:
         cache_bytes = min(_MAX_CACHE_BYTES, int(free * _CACHE_SHARE))
     settings = Settings(name=file.name, lanes=lanes, threads=threads, is_exact=config.exact, cache_bytes=cache_bytes)
-    return LlamaRunner(model, settings, vision)
+    runner = LlamaRunner(model, settings, vision)
+    if draft_file is None:
+        return Runners(runner, None)
+    draft = LlamaRunner(drafts[0], replace(settings, name=draft_file.name, cache_bytes=0))
+    check_memories(runner, draft)
+    report(f"{draft_file.name} drafts for {file.name}")
+    return Runners(runner, draft)
+
+
+def _load_model(config: Config, path: Path, gpu_layers: int, report: Callable[[str], None]) -> Model:
+    if config.convert_weights == "auto" and gpu_layers == 0:
+        threads = config.threads or available_cores()
+        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
+    return Model(path, gpu_layers=gpu_layers)
 
 
 def _gpu_layers(config: Config, path: Path, report: Callable[[str], None]) -> int:
@@ -62,11 +84,13 @@ def _gpu_layers(config: Config, path: Path, report: Callable[[str], None]) -> in
     return chosen
 
 
-def _plan(config: Config, model: Model, free: int, report: Callable[[str], None]) -> tuple[Lane, ...]:
+def _plan(config: Config, models: list[Model], free: int, report: Callable[[str], None]) -> tuple[Lane, ...]:
+    """Lanes for the first model, of which the others have the same."""
     # K and V, two bytes a number; exact mode keeps K in 34 bytes per 32 numbers.
-    token_bytes = int(model.num_kv_values * (2 + 34 / 32 if config.exact else 4))
+    num_values = sum(model.num_kv_values for model in models)
+    token_bytes = int(num_values * (2 + 34 / 32 if config.exact else 4))
     max_bytes = config.kv_memory or int(free * _KV_SHARE)
-    context_tokens = choose_context(config.context, model.context_tokens, token_bytes, max_bytes, report)
+    context_tokens = choose_context(config.context, models[0].context_tokens, token_bytes, max_bytes, report)
     return plan_lanes(
         context_tokens=context_tokens, num_slots=config.slots, token_bytes=token_bytes, max_bytes=max_bytes
     )

@@ -1,12 +1,12 @@
 """Names of models to files: paths, and models in the Hugging Face cache. A name comes from the operator, never from
-a request, and nothing is downloaded."""
+a request, and nothing is downloaded here: that is `download.py`, which only the commands call."""
 
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePath
+from typing import Literal, TypeVar
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models import hub
@@ -18,7 +18,7 @@ _BUNDLED_WORD = "bundled"  # what overrules a model set in a weaker source
 _MAGIC = b"GGUF"
 _PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
-
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 Kind = Literal["gguf", "safetensors"]
 
 
@@ -31,7 +31,8 @@ class ModelFile:
 
 
 def resolve(name: str | None) -> ModelFile:
-    """The file of a model: None is the bundled one, else a path or `owner/model`. Raises StartupError."""
+    """The file of a model: None is the bundled one, else a path or `owner/model`. Raises StartupError; NotCached
+    where a download would help."""
     if name is None or name == _BUNDLED_WORD:
         return ModelFile(_bundled_path(BUNDLED_PACKAGE), BUNDLED_NAME, is_bundled=True, kind="gguf")
     path = Path(name).expanduser()
@@ -46,19 +47,45 @@ def resolve(name: str | None) -> ModelFile:
 
 def weight_bytes(path: Path) -> int:
     """The size of a GGUF file, or of all parts of a split one."""
+    return sum(part.stat().st_size for part in parts_of(path))
+
+
+def models_among(paths: Iterable[AnyPath]) -> dict[str, AnyPath]:
+    """GGUF models by their names without the numbers of parts; any part of each."""
+    models = {}
+    for path in sorted(path for path in paths if hub.is_model_file(path.name)):
+        match = _PART.fullmatch(path.name)
+        models[match["stem"] if match else path.stem] = path
+    return models
+
+
+def matching(models: Mapping[str, AnyPath], word: str | None) -> dict[str, AnyPath]:
+    """Those with a word such as Q4_K_M in their names; all where none is wanted."""
+    if word is None:
+        return dict(models)
+    pattern = re.compile(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9_])", re.IGNORECASE)
+    return {stem: path for stem, path in models.items() if pattern.search(stem)}
+
+
+def parts_of(path: AnyPath) -> list[AnyPath]:
+    """Every file of a GGUF model, of which any is given. Raises StartupError for a number that cannot be."""
     match = _PART.fullmatch(path.name)
-    return sum(part.stat().st_size for part in (_parts(path, match) if match else [path]))
+    if match is None:
+        return [path]
+    num_parts = int(match["count"])
+    if not 1 <= int(match["part"]) <= num_parts:
+        raise StartupError(f"model {str(path)!r}: there is no part {int(match['part'])} of {num_parts}")
+    return [
+        path.with_name(f"{match['stem']}-{number:05d}-of-{num_parts:05d}.gguf") for number in range(1, num_parts + 1)
+    ]
 
 
 def _gguf(path: Path) -> ModelFile:
     match = _PART.fullmatch(path.name)
-    if match is None:
-        _check(path)
-        return ModelFile(path, path.stem, is_bundled=False, kind="gguf")
-    parts = _parts(path, match)
+    parts = parts_of(path)
     for part in parts:
         _check(part)
-    return ModelFile(parts[0], match["stem"], is_bundled=False, kind="gguf")
+    return ModelFile(parts[0], match["stem"] if match else path.stem, is_bundled=False, kind="gguf")
 
 
 def _in_hub(name: hub.HubName) -> ModelFile:
@@ -71,7 +98,11 @@ def _in_hub(name: hub.HubName) -> ModelFile:
         if not (snapshot / "tokenizer.json").is_file():
             raise hub.incomplete(name, snapshot, "tokenizer.json missing")
         return ModelFile(snapshot, name.repository.rpartition("/")[2], is_bundled=False, kind="safetensors")
-    return _gguf(_pick(name, snapshot))
+    path = _pick(name, snapshot)
+    missing = [part.name for part in parts_of(path) if not part.exists()]
+    if missing:
+        raise hub.incomplete(name, snapshot, f"{missing[0]} missing")
+    return _gguf(path)
 
 
 def _has_only_gguf(snapshot: Path) -> bool:
@@ -81,39 +112,18 @@ def _has_only_gguf(snapshot: Path) -> bool:
 
 def _pick(name: hub.HubName, snapshot: Path) -> Path:
     """The one GGUF file, or the one with the wanted word in its name."""
-    models = _whole(path for path in snapshot.rglob("*.gguf") if "mmproj" not in path.name.lower())
+    models = models_among(snapshot.rglob("*.gguf"))
     if not models:
         raise hub.incomplete(name, snapshot, "neither config.json nor a GGUF file")
-    if name.file is not None:
-        word = re.compile(rf"(?<![a-z0-9]){re.escape(name.file)}(?![a-z0-9_])", re.IGNORECASE)
-        found = {stem: path for stem, path in models.items() if word.search(stem)}
-    else:
-        found = models
+    found = matching(models, name.file)
     if len(found) == 1:
         return next(iter(found.values()))
     what = "several GGUF files" if found else f"no GGUF file {name.file!r}"
-    raise StartupError(
+    # Of several one has to be named; one that is not here may be on the hub.
+    raise (StartupError if found else hub.NotCached)(
         f"model {name.repository!r} has {what} in the Hugging Face cache: {', '.join(sorted(found or models))}; "
         f"name one, as {name.repository}:Q4_K_M does"
     )
-
-
-def _whole(paths: Iterable[Path]) -> dict[str, Path]:
-    """By their names without the numbers of parts; any part of each."""
-    stems = {}
-    for path in sorted(paths):
-        match = _PART.fullmatch(path.name)
-        stems[match["stem"] if match else path.stem] = path
-    return stems
-
-
-def _parts(path: Path, match: re.Match[str]) -> list[Path]:
-    num_parts = int(match["count"])
-    if not 1 <= int(match["part"]) <= num_parts:
-        raise StartupError(f"model {str(path)!r}: there is no part {int(match['part'])} of {num_parts}")
-    return [
-        path.with_name(f"{match['stem']}-{number:05d}-of-{num_parts:05d}.gguf") for number in range(1, num_parts + 1)
-    ]
 
 
 def _check(path: Path) -> None:

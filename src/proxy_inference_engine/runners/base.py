@@ -18,6 +18,7 @@ TokenIds = NDArray[np.int32]
 Logits = NDArray[np.float32]  # of a runner with a chooser: something that `np.asarray` makes one of, waiting for it
 Vector = NDArray[np.float32]  # (dimensions,)
 Vectors = NDArray[np.float32]  # (texts, dimensions)
+Packed = NDArray[np.uint8]  # a segment as bytes
 Pooling = Literal["mean", "cls", "last", "rank"]
 
 
@@ -123,6 +124,27 @@ class Segment(Protocol):
         ...
 
     def free(self) -> None: ...
+
+
+class Packer(Protocol):
+    """Turns segments into bytes that outlive the process, and back. Engine thread only."""
+
+    @property
+    def layout(self) -> str:
+        """Bytes are good only for the same model with the same layout."""
+        ...
+
+    def pack(self, segment: Segment) -> Packed:
+        """Its bytes, which stay as they are until `release`, whatever becomes of it. May wait for a device."""
+        ...
+
+    def release(self, data: Packed) -> None:
+        """What `pack` gave is not needed any more."""
+        ...
+
+    def unpack(self, num_tokens: int, data: Packed) -> Segment:
+        """A copy, the caller's. Raises ValueError for what is not of this layout."""
+        ...
 
 
 class Tokenizer(Protocol):
@@ -258,6 +280,11 @@ class Runner(Protocol):
     @property
     def can_splice(self) -> bool:
         """Whether segments may be cut and joined; if not, only a whole sequence can be restored."""
+        ...
+
+    @property
+    def packer(self) -> Packer | None:
+        """None: segments can't be kept outside the process."""
         ...
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:

@@ -19,6 +19,8 @@ from proxy_inference_engine.runners.base import (
     Lane,
     Logits,
     ModelInfo,
+    Packed,
+    Packer,
     Pooling,
     Row,
     Segment,
@@ -95,6 +97,33 @@ class FakeSegment:
         self.is_freed = True
 
 
+class FakePacker:
+    """Ids and hashes, filled up to the bytes that a segment counts. Implements `base.Packer`."""
+
+    layout = "fake"
+
+    def __init__(self) -> None:
+        self.num_packed = 0  # and not released
+
+    def pack(self, segment: Segment) -> Packed:
+        assert isinstance(segment, FakeSegment) and not segment.is_freed, "packed a freed segment"
+        self.num_packed += 1
+        table = np.zeros((_BYTES_PER_TOKEN // 8, segment.num_tokens), np.uint64)
+        table[0] = np.array(segment.ids, np.int64).view(np.uint64)
+        table[1] = segment.hashes
+        return table.reshape(-1).view(np.uint8)
+
+    def release(self, data: Packed) -> None:
+        assert self.num_packed > 0, "released twice"
+        self.num_packed -= 1
+
+    def unpack(self, num_tokens: int, data: Packed) -> FakeSegment:
+        if data.nbytes != _BYTES_PER_TOKEN * num_tokens:
+            raise ValueError(f"{data.nbytes} bytes for {num_tokens} tokens")
+        ids, hashes = data.view(np.uint64).reshape(-1, num_tokens)[:2]
+        return FakeSegment(ids.view(np.int64).tolist(), hashes.tolist())
+
+
 @dataclass(slots=True)
 class _Slot:
     ids: list[int] = field(default_factory=list)
@@ -149,7 +178,8 @@ class FakeEmbedder:
 
 
 class FakeRunner:
-    """`on_forward`, `on_embed` and `on_copy` may raise, to inject faults; `poison_id` makes a sequence's logits NaN."""
+    """`on_forward`, `on_embed` and `on_copy` may raise, to inject faults; `poison_id` makes a sequence's logits NaN
+    from there on."""
 
     def __init__(
         self,
@@ -172,6 +202,7 @@ class FakeRunner:
     ) -> None:
         self.eyes = eyes
         self.chooser: Chooser | None = None
+        self.packer: Packer | None = FakePacker()
         self.tokenizer = ByteTokenizer(has_bos=has_bos, defined=defined_tokens)
         self._chat_template = chat_template
         self.lanes = tuple(lanes)
@@ -242,7 +273,7 @@ class FakeRunner:
         first = len(slot.hashes) - row.num_logits
         logits: Logits = self._table[[value % _NUM_ROWS for value in slot.hashes[first:]]]
         if self._poison_id is not None and self._poison_id in slot.ids:
-            logits[:] = np.nan
+            logits[max(0, slot.ids.index(self._poison_id) - first) :] = np.nan
         return logits
 
     def truncate(self, slot: int, num_tokens: int) -> None:

@@ -152,7 +152,7 @@ class Sampler:
 
     def _draw(self, weights: Weights, ids: Indices | None, position: int, total: float | None = None) -> int:
         """Steps 6 to 10; `total` is the sum of the weights, where it is known."""
-        number = uniform(self._key, position)
+        number = self.number(position)
         index: int | None
         if self._nucleus is not None:
             total = float(np.add.reduce(weights)) if total is None else total

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from proxy_inference_engine.runners.base import Lane, Logits, Row, Runner
-from proxy_inference_engine.runners.fake import BOS, TEXT_END, TURN_END, ByteTokenizer, FakeRunner, FakeSegment
+from proxy_inference_engine.runners.fake import (
+    BOS,
+    TEXT_END,
+    TURN_END,
+    ByteTokenizer,
+    FakePacker,
+    FakeRunner,
+    FakeSegment,
+)
 
 TEXT = b"the quick brown fox"
 
@@ -247,3 +255,11 @@ def test_special_tokens_are_spelled_by_name() -> None:
 @pytest.mark.parametrize(("has_bos", "bos_id"), [(False, None), (True, BOS)])
 def test_a_bos_token_only_where_wanted(has_bos: bool, bos_id: int | None) -> None:
     assert FakeRunner(has_bos=has_bos).tokenizer.bos_id == bos_id
+
+
+def test_packed_and_unpacked_is_the_same() -> None:
+    segment = FakeSegment.of([1, 2, -2_000_000_000, 259])
+    packer = FakePacker()
+    assert packer.unpack(4, packer.pack(segment)) == segment
+    with pytest.raises(ValueError, match="tokens"):
+        packer.unpack(3, packer.pack(segment))

@@ -6,7 +6,7 @@ import pytest
 from proxy_inference_engine.runners.base import Segment
 from proxy_inference_engine.runners.llama_cpp.arena import Arena
 from proxy_inference_engine.runners.llama_cpp.blob import Layout
-from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment
+from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment, SegmentPacker
 from tests.unit.runners.states import State, make_state
 
 NUM_TOKENS = 10
@@ -83,3 +83,53 @@ def test_a_snapshot_is_kept_as_it_is(arena: Arena) -> None:
     for _ in range(2):
         segment.free()
     assert arena.num_free_bytes == arena.num_bytes
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_packed_and_unpacked_is_the_same(arena: Arena, is_transposed: bool) -> None:
+    state = make_state(NUM_TOKENS, is_transposed=is_transposed)
+    segment = make_segment(arena, state, is_transposed=is_transposed)
+    packer = SegmentPacker(arena, segment._layout)
+    packed = packer.pack(segment)
+    segment.free()
+    again = packer.unpack(NUM_TOKENS, packed)
+    assert isinstance(again, KvSegment)
+    for found, plane in zip(again.planes, state.planes, strict=True):
+        assert np.array_equal(found, plane)
+    with pytest.raises(ValueError, match="tokens"):
+        packer.unpack(NUM_TOKENS + 1, packed)
+    again.free()
+    packer.release(packed)
+    assert arena.num_free_bytes == arena.num_bytes
+
+
+def test_packed_bytes_stay_until_they_are_released_whatever_becomes_of_the_segment(arena: Arena) -> None:
+    state = make_state(NUM_TOKENS)
+    segment = make_segment(arena, state, is_transposed=False)
+    packer = SegmentPacker(arena, segment._layout)
+    first, second = packer.pack(segment), packer.pack(segment)
+    before = first.tobytes()
+    for half in segment.split(4):
+        half.free()
+    others = [BlobSegment(arena, 1, PAGE) for _ in range(15)]
+    for other in others:
+        other.data[:] = 255
+    assert first.tobytes() == second.tobytes() == before
+    packer.release(first)
+    assert arena.num_free_bytes == 0
+    packer.release(second)
+    assert arena.num_free_bytes == PAGE
+
+
+def test_a_packed_snapshot_is_its_bytes(arena: Arena) -> None:
+    segment = BlobSegment(arena, NUM_TOKENS, 5000)
+    segment.data[:] = np.random.default_rng(1).integers(0, 256, 5000)
+    packer = SegmentPacker(arena, None)
+    again = packer.unpack(NUM_TOKENS, packer.pack(segment))
+    assert isinstance(again, BlobSegment) and np.array_equal(again.data, segment.data)
+    assert again.data.ctypes.data != segment.data.ctypes.data and again.num_tokens == NUM_TOKENS
+
+
+def test_layouts_are_told_apart(arena: Arena) -> None:
+    layouts = [Layout.read(make_state(5, is_transposed=each).blob, 5, 3) for each in (False, True)]
+    assert len({SegmentPacker(arena, layout).layout for layout in (*layouts, None)}) == 3

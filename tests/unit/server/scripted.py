@@ -13,7 +13,7 @@ from proxy_inference_engine.types import Finished, Limits, Prefilled, Request, S
 Script = Sequence[list[Item] | float]  # a step's items, or seconds of silence
 
 TIMINGS = Timings(1.0, 20.0, 50.0)
-NO_STATS = Stats(*[0] * 15)
+NO_STATS = Stats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def text_items(text: str, choice: int = 0) -> list[Item]:

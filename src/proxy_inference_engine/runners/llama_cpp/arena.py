@@ -26,6 +26,7 @@ class Arena:
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes // _ALIGN * _ALIGN
         self._free: list[tuple[int, int]] = [(0, self.num_bytes)] if self.num_bytes else []  # (start, size)
+        self._num_shared: dict[int, int] = {}  # start → owners besides the first
         self._memory = np.empty(0, np.uint8)
         if self.num_bytes:
             self._memory = np.frombuffer(mmap.mmap(-1, self.num_bytes), np.uint8)
@@ -48,9 +49,18 @@ class Arena:
                 return start, self._memory[start : start + num_bytes]
         return None, np.empty(num_bytes, np.uint8)
 
+    def share(self, start: int | None) -> None:
+        """One more `free` has to come before the buffer is given to somebody else."""
+        if start is not None:
+            self._num_shared[start] = self._num_shared.get(start, 0) + 1
+
     def free(self, start: int | None, num_bytes: int) -> None:
         if start is None:
             return
+        if self._num_shared.get(start):
+            self._num_shared[start] -= 1
+            return
+        self._num_shared.pop(start, None)
         size = -(-num_bytes // _ALIGN) * _ALIGN
         index = bisect_left(self._free, (start, 0))
         if index < len(self._free) and self._free[index][0] == start + size:

@@ -74,14 +74,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """Of pieces from all over the file: other weights of the same name and size differ in them."""
-        last = max(0, self.path.stat().st_size - _SAMPLE_BYTES)
-        digest = hashlib.sha256()
-        with self.path.open("rb") as file:
-            for number in range(_NUM_SAMPLES):
-                file.seek(last * number // (_NUM_SAMPLES - 1))
-                digest.update(file.read(_SAMPLE_BYTES))
-        return digest.hexdigest()
+        return sampled_digest(self.path)
 
     @property
     def num_layers(self) -> int:
@@ -138,3 +131,14 @@ def _report(on_progress: Callable[[float], None] | None, share: float) -> bool:
     if on_progress is not None:
         on_progress(share)
     return True
+
+
+def sampled_digest(path: Path) -> str:
+    """Of pieces from all over the file: other weights of the same name and size differ in them."""
+    last = max(0, path.stat().st_size - _SAMPLE_BYTES)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for number in range(_NUM_SAMPLES):
+            file.seek(last * number // (_NUM_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Row, Segment
+from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Packer, Row, Segment
 from proxy_inference_engine.runners.llama_cpp import library
 from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
 from proxy_inference_engine.runners.llama_cpp.blob import Layout
 from proxy_inference_engine.runners.llama_cpp.embedding import LlamaEmbedder
 from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, LaneContext, LaneSettings
 from proxy_inference_engine.runners.llama_cpp.model import Model
-from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment
+from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment, SegmentPacker
 from proxy_inference_engine.runners.llama_cpp.sight import decode_seeing
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from proxy_inference_engine.types import ImageSpan
@@ -64,6 +64,7 @@ class LlamaRunner:
         self.embedder = LlamaEmbedder(model, self.tokenizer, threads=settings.threads, max_tokens=longest)
         self._layout = self._probe() if model.can_generate and model.has_plain_attention else None
         self.can_splice = self._layout is not None
+        self.packer: Packer | None = SegmentPacker(self._arena, self._layout)
         self.info = self._describe()
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:

@@ -13,7 +13,7 @@ import numpy as np
 from proxy_inference_engine.runners.base import Row
 from proxy_inference_engine.runners.llama_cpp.eyes import LlamaEyes, make_span
 from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, Look
-from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.runners.llama_cpp.model import Model, sampled_digest
 from proxy_inference_engine.runners.llama_cpp.multimodal import Piece, Projector
 from proxy_inference_engine.types import Image, ImageSpan
 
@@ -35,8 +35,9 @@ class Vision:
         self.num_encoded = 0
 
     @property
-    def identity(self) -> tuple[str, int]:
-        return self._projector.path.name, self._projector.num_bytes
+    def identity(self) -> tuple[str, int, str]:
+        path = self._projector.path
+        return path.name, self._projector.num_bytes, sampled_digest(path)
 
     def position(self, index: int, images: tuple[ImageSpan, ...]) -> int:
         """Where the model counts the token at `index`, which is not inside an image."""

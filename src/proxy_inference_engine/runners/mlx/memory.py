@@ -54,6 +54,10 @@ def is_gpu() -> bool:
     return bool(mx.default_device().type == mx.DeviceType.gpu)
 
 
+def is_metal() -> bool:
+    return is_gpu() and bool(mx.metal.is_available())
+
+
 def free_bytes(host_bytes: int) -> int:
     """What the device has left; `host_bytes` is what the host has, which is all there is without a GPU."""
     info = mx.device_info()

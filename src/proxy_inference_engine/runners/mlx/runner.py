@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 
-from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Row, Segment
+from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Packer, Row, Segment
 from proxy_inference_engine.runners.mlx.chooser import DeviceChooser
 from proxy_inference_engine.runners.mlx.embedding import MlxEmbedder
 from proxy_inference_engine.runners.mlx.fusion import fuse
@@ -21,6 +21,7 @@ from proxy_inference_engine.runners.mlx.logits import LazyLogits
 from proxy_inference_engine.runners.mlx.memory import Memory, is_gpu
 from proxy_inference_engine.runners.mlx.model import MlxModel
 from proxy_inference_engine.runners.mlx.rows import MAX_SHORT, SlotRow, make_batch, row_ids
+from proxy_inference_engine.runners.mlx.segment import SegmentPacker
 from proxy_inference_engine.runners.mlx.tokenizer import Vocabulary
 
 if TYPE_CHECKING:  # needs mlx-vlm, which models without eyes do without
@@ -55,6 +56,9 @@ class MlxRunner:
         self._lane_of = [index for index, lane in enumerate(self.lanes) for _ in range(lane.num_slots)]
         self._first = [self._lane_of.index(index) for index in range(len(self.lanes))]
         self.can_splice = all(memory.can_splice for memory in self._memories)
+        # Snapshots are objects of mlx-lm's, which have no form on disk.
+        kinds = {type(memory).__name__ for memory in self._memories}
+        self.packer: Packer | None = SegmentPacker(" ".join(sorted(kinds))) if self.can_splice else None
         self.max_batch_tokens = _GPU_BATCH if is_gpu() else _CPU_BATCH
         self.max_logits = max(256, *(lane.num_slots for lane in self.lanes))
         defers = is_gpu() if settings.defers is None else settings.defers
