@@ -100,7 +100,7 @@ def test_logits_that_are_no_numbers_fail_that_request_only(
 
 def test_an_echoed_prompt_fails_without_a_token_being_drawn() -> None:
     driven = Driven(FakeRunner(poison_id=POISON))
-    bad = make_request([*b"bad", POISON], max_tokens=0, num_prompt_logprobs=0)
+    bad = make_request([*b"bad", POISON, *b"!"], max_tokens=0, num_prompt_logprobs=0)
     assert driven.run(bad).error.code == "model_output_invalid"
 
 
