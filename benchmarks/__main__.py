@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import datetime
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import proxy_inference_engine
@@ -41,6 +42,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=900, help="seconds spent on waiting for quiet and on repeating (default 900)"
     )
+    parser.add_argument(
+        "--no-chat", action="store_true", help="without conversations, which take the slowest servers an hour"
+    )
     parser.add_argument("--out", type=Path, help="folder for the results")
     parser.add_argument("--render", action="store_true", help="draw the report again from latest.json")
     return parser.parse_args()
@@ -71,6 +75,8 @@ async def _run(options: argparse.Namespace, folder: Path) -> Run:
     for peer, result in zip(peers, run.servers, strict=True):
         result.reason = _install(peer, models)
     plan = QUICK if options.quick else Plan()
+    if options.no_chat:
+        plan = replace(plan, chat=0)
     prompts = Prompts(models.vocabulary.encode)
     patience = Patience(options.patience, run.others)
     for number in range(num_rounds):

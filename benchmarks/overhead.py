@@ -12,9 +12,9 @@ from benchmarks.client import Target, Watch
 from benchmarks.prompts import Prompts
 from benchmarks.workloads import NUM_STREAMS
 
-_NUM_TOKENS = 256
+_NUM_TOKENS = 320
 _FIRST_READS = 12  # the prompts are computed by then
-_LAST_READS = 220
+_LAST_READS = 220  # fewer than tokens: a read may bring two
 _SAMPLINGS: dict[str, dict[str, object]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0, "top_p": 0.9, "seed": 1},
