@@ -74,13 +74,13 @@ def _overhead(run: Run) -> Iterator[Verdict]:
     for sampling, title in (("greedy", "greedy"), ("sampled", "temperature 1, top_p 0.9")):
         for num_streams in (1, 16):
             found = [o for o in run.overheads if o.sampling == sampling and o.num_streams == num_streams]
-            share = statistics.median(o.loop_share for o in found) if found else None
-            inside = statistics.median(o.step_share for o in found) if found else 0.0
+            share = statistics.median(o.step_share for o in found) if found else None
+            whole = statistics.median(o.loop_share for o in found) if found else 0.0
             yield Verdict(
-                f"time outside the forward pass, {title}, batch {num_streams}",
+                f"time of a step outside the forward pass, {title}, batch {num_streams}",
                 "itself",
                 f"at most {_MAX_OVERHEAD:.0%}",
-                "not measured" if share is None else f"{share:.1%} (inside steps {inside:.1%})",
+                "not measured" if share is None else f"{share:.1%} ({whole:.1%} with all between steps)",
                 None if share is None else share <= _MAX_OVERHEAD,
             )
 
