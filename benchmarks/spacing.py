@@ -53,9 +53,9 @@ def schema_of(case: Case) -> dict[str, Any]:
 
 def main() -> None:
     file = resolve(None)
-    tokenizer, template, _ = load_words(Config())
-    family = detect(template)
-    renderer = PromptRenderer(tokenizer, family, template)
+    words = load_words(Config())
+    tokenizer, family = words.tokenizer, detect(words.chat_template)
+    renderer = PromptRenderer(tokenizer, family, words.chat_template)
     runner = LlamaRunner(Model(file.path), Settings(name=file.name, lanes=(Lane(1, 1024),), threads=1))
     engine = StepEngine(runner, max_cache_bytes=0)
     asked = cases(60)

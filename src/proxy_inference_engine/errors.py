@@ -7,9 +7,11 @@
     │   ├── Unauthenticated         401  code invalid_api_key
     │   ├── Forbidden               403
     │   ├── NotFound                404
+    │   ├── MethodNotAllowed        405
     │   ├── RequestTimeout          408
     │   ├── TooLarge                413
     │   ├── UnsupportedMedia        415
+    │   ├── HeadersTooLarge         431  code headers_too_large
     │   ├── QueueFull               429  code queue_full, Retry-After
     │   └── QuotaExceeded           429  code insufficient_quota
     ├── EngineError                 what happened on our side
@@ -83,6 +85,11 @@ class TooLarge(ClientError):
 
 class UnsupportedMedia(ClientError):
     status = 415
+
+
+class HeadersTooLarge(ClientError):
+    status = 431
+    code = "headers_too_large"
 
 
 class QueueFull(ClientError):

@@ -1,4 +1,6 @@
-"""Logging: one line a record on stderr, `time level logger message key=value …`. Nobody logs prompts or answers.
+"""Logging: one line a record on stderr, `time level logger message key=value …`, and its traceback if it has one.
+
+Nobody logs prompts or answers.
 
 Key and value pairs come as `logger.info("message", extra={"fields": {…}})`.
 """
@@ -13,7 +15,7 @@ PACKAGE = "proxy_inference_engine"
 
 
 class LineFormatter(logging.Formatter):
-    """Keeps a record on one line, whatever a client put into a value."""
+    """Keeps a message on one line, whatever a client put into a value."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -146,3 +146,10 @@ def test_all_layers_go_to_a_gpu_unless_told_otherwise(
     chosen = {} if wanted is None else {"gpu_layers": wanted}
     with loaded(write_llama(tmp_path / "m.gguf"), kv_memory=1 << 20, cache_memory=0, **chosen):
         assert given[-1] == layers
+
+
+def test_long_metadata_is_read_whole(tmp_path: Path) -> None:
+    model = Model(write_llama(tmp_path / "m.gguf", facts={"general.note": "ä" * 5000}), vocab_only=True)
+    assert model.metadata("general.note") == "ä" * 5000
+    assert model.metadata("general.name.of.nothing") is None
+    model.close()

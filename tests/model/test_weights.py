@@ -1,7 +1,9 @@
 """The layout of the weights: converted once where that is faster, and otherwise left as they are."""
 
+import os
 from pathlib import Path
 
+import llama_cpp
 import pytest
 
 from proxy_inference_engine.models.resolve import resolve
@@ -43,3 +45,21 @@ def test_where_nothing_can_be_written_the_weights_stay(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
     chosen, told = choose(resolve(None).path, tmp_path / "cache")
     assert chosen == resolve(None).path and len(told) == 1
+
+
+def test_processes_that_convert_at_once_write_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets: list[bytes] = []
+
+    def fail(_source: bytes, target: bytes, _params: object) -> int:
+        targets.append(target)
+        Path(target.decode()).write_bytes(b"half of it")
+        return 1
+
+    monkeypatch.setattr(llama_cpp, "llama_model_quantize", fail)
+    for pid in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        assert choose(resolve(None).path, tmp_path)[0] == resolve(None).path
+    assert len(set(targets)) == 2
+    assert list((tmp_path / "weights").iterdir()) == []

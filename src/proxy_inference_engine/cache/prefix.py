@@ -262,7 +262,7 @@ class PrefixCache:
                 del self._roots[tenant]
 
     def check(self) -> None:
-        """Raise if the books do not agree with the tree; cheap enough to run whenever the engine is idle."""
+        """Raise if the books do not agree with the tree; run after every step in tests."""
         nodes = [node for root in self._roots.values() for node in _descendants(root)]
         segments = [node.segment for node in nodes if node.segment is not None]
         assert len(nodes) == len(self._recency), "recency list and tree disagree"

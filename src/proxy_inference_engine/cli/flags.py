@@ -24,7 +24,6 @@ _LOCAL_FLAGS = frozenset(
         "engine",
         "context",
         "format",
-        "convert_weights",
         "gpu_layers",
         "threads",
         "exact",

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.formats import choose_format
 from proxy_inference_engine.models.load import load_words
 from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
 from proxy_inference_engine.state_machine.trial import Trial, Walk, spread
@@ -32,7 +32,7 @@ def schema(config: Config, path: str | None, instances: list[str], bulk: str | N
 
 def _builder(config: Config) -> MachineBuilder:
     words = load_words(config)
-    family = detect(words.chat_template) if config.format is None else by_name(config.format)
+    family = choose_format(config.format, words.chat_template, words.architecture, words.name)
     spacing = choose_spacing(config.json_spacing, spaces_json=words.profile.spaces_json)
     return MachineBuilder(family, words.tokenizer, spacing=spacing)
 

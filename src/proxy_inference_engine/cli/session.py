@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager
 from proxy_inference_engine.cli.conversation import Conversation
 from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.formats import choose_format
 from proxy_inference_engine.models.download import obtain
 from proxy_inference_engine.models.load import load_engine
 from proxy_inference_engine.models.profile import profile
@@ -25,8 +25,7 @@ def session(config: Config) -> Iterator[Conversation]:
     worker = load_engine(config.model_copy(update={"slots": 1}), report)
     try:
         info = worker.info
-        detected = detect(info.chat_template, info.architecture, name)
-        format_ = detected if config.format is None else by_name(config.format)
+        format_ = choose_format(config.format, info.chat_template, info.architecture, name)
         yield Conversation(worker, format_, profile(name, info.architecture, info.generation))
     finally:
         worker.stop()

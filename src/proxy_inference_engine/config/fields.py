@@ -191,7 +191,7 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     )
 
     slots: Annotated[int, Number, Place("engine")] = Field(
-        default=16, ge=1, le=1024, description="Sequences computed at the same time."
+        default=16, ge=1, le=1024, description="Sequences computed at the same time; on a GPU with MLX 64 unless set."
     )
     threads: Annotated[int | None, Auto, Number, Place("engine")] = Field(
         default=None, ge=1, le=1024, description="Threads that compute; unset: the physical cores there are."
@@ -209,10 +209,13 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         default=8, ge=1, le=64, description="Most tokens that the draft model guesses at a time."
     )
     max_waiting: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
-        default=256, ge=1, le=1_000_000, description="Requests that may wait; one more is answered with 429."
+        default=256,
+        ge=1,
+        le=1_000_000,
+        description="Answers that may wait beside those the slots take; one more is refused with 429.",
     )
     max_waiting_per_key: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
-        default=64, ge=1, le=1_000_000, description="Requests of one key that may wait."
+        default=64, ge=1, le=1_000_000, description="Answers of one key that may wait."
     )
     max_waiting_tokens: Annotated[int, Number, Place("engine", is_flag=False)] = Field(
         default=2_000_000, ge=1, le=1 << 40, description="Prompt tokens that may wait, all requests together."

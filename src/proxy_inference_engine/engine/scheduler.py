@@ -210,8 +210,7 @@ class Scheduler:
     # Room
 
     def _lane_for(self, sequence: Sequence) -> int:
-        limit = sequence.num_prompt + sequence.request.limits.max_tokens
-        return self.slots.lane_with_room(min(limit, sequence.num_tokens + _HEADROOM))
+        return self.slots.lane_with_room(min(sequence.max_length, sequence.num_tokens + _HEADROOM))
 
     def _num_running(self) -> Counter[str]:
         return Counter(sequence.tenant for sequence in self.running)
@@ -328,7 +327,7 @@ class Scheduler:
         assert sequence.slot is not None
         slot_room = self.slots.capacity(sequence.slot) - sequence.num_tokens
         # One token is chosen anyway, after the last one that is right.
-        answer_room = sequence.request.limits.max_tokens - sequence.num_generated - 1
+        answer_room = sequence.max_length - sequence.num_tokens - 1
         return sequence.drafter.propose(sequence.ids, min(share, slot_room, answer_room))
 
     def _prompt_grants(self, num_decoding: int, num_echoed: int) -> list[Grant]:

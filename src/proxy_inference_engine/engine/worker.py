@@ -161,8 +161,7 @@ class Worker:
         self._thread = threading.current_thread()
         self._heartbeat = time.monotonic()
         on_started()
-        with np.errstate(over="ignore"):  # the sampler sees it in its sums
-            self._run()
+        self._run()
 
     def drain(self) -> None:
         """Refuse what comes from now on; what runs goes on."""
@@ -174,46 +173,11 @@ class Worker:
         self.send(_Stop(Unavailable("the server is shutting down", code="shutting_down")))
         if self._thread.is_alive():
             self._thread.join(timeout=30)
-        self._engine.close()
+        if not self._thread.is_alive():  # or it would compute with what is gone
+            self._engine.close()
 
     def send(self, message: _Message) -> None:
         self._inbox.put(message)
-
-    def submit(self, request: Request) -> WorkerStream:
-        self._check_alive()
-        if not self.info.can_generate:
-            raise InvalidRequest("This model does not generate text: it makes embeddings or ranks.", param="model")
-        num_needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
-        if num_needed > self.context_tokens + 1:
-            raise ContextLengthExceeded(
-                f"the request needs {num_needed} tokens; a sequence can have {self.context_tokens} here"
-            )
-        self._admission.check_request(request, self._unanswered.values(), self._engine.scheduler.slots.num_slots)
-        stream = WorkerStream(self, request)
-        self._unanswered[request.id] = request
-        self.send(_Submit(stream))
-        return stream
-
-    async def embed(self, texts: Sequence[Sequence[int]], tenant: str) -> list[Vector]:
-        """One vector a text, as the model made it. Cancelling the call cancels the work."""
-        self._check_alive()
-        job = EmbeddingJob(tenant, tuple(np.array(ids, np.int32) for ids in texts))
-        self._admission.check_job(job, self._awaited)
-        outcome: asyncio.Future[list[Vector]] = asyncio.get_running_loop().create_future()
-        self._awaited.add(job)
-        self.send(_Embed(job, outcome))
-        try:
-            return await outcome
-        finally:
-            self._awaited.discard(job)
-            if outcome.cancelled():
-                self.send(_CancelEmbed(job))
-
-    def _check_alive(self) -> None:
-        if self._is_draining:
-            raise Unavailable("the server is shutting down", code="shutting_down")
-        if not self._thread.is_alive():
-            raise Unavailable("the engine has stopped")
 
     def stats(self) -> Stats:
         """Read without a lock: single numbers of another thread, good enough for a gauge."""
@@ -247,8 +211,9 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            while self._turn():
-                self._heartbeat = time.monotonic()
+            with np.errstate(over="ignore"):  # the sampler sees it in its sums
+                while self._turn():
+                    self._heartbeat = time.monotonic()
         except Exception:
             _log.exception("the engine thread failed")
             self._fail_everyone(EngineFailure("the engine failed"))
@@ -373,6 +338,42 @@ class Worker:
                 _settle(outcome, job.vectors if job.error is None else job.error)
 
     # Event loop
+
+    def submit(self, request: Request) -> WorkerStream:
+        self._check_alive()
+        if not self.info.can_generate:
+            raise InvalidRequest("This model does not generate text: it makes embeddings or ranks.", param="model")
+        num_needed = len(request.prompt_ids) + max(1, request.limits.max_tokens)
+        if num_needed > self.context_tokens + 1:
+            raise ContextLengthExceeded(
+                f"the request needs {num_needed} tokens; a sequence can have {self.context_tokens} here"
+            )
+        self._admission.check_request(request, self._unanswered.values(), self._engine.scheduler.slots.num_slots)
+        stream = WorkerStream(self, request)
+        self._unanswered[request.id] = request
+        self.send(_Submit(stream))
+        return stream
+
+    async def embed(self, texts: Sequence[Sequence[int]], tenant: str) -> list[Vector]:
+        """One vector a text, as the model made it. Cancelling the call cancels the work."""
+        self._check_alive()
+        job = EmbeddingJob(tenant, tuple(np.array(ids, np.int32) for ids in texts))
+        self._admission.check_job(job, self._awaited)
+        outcome: asyncio.Future[list[Vector]] = asyncio.get_running_loop().create_future()
+        self._awaited.add(job)
+        self.send(_Embed(job, outcome))
+        try:
+            return await outcome
+        finally:
+            self._awaited.discard(job)
+            if outcome.cancelled():
+                self.send(_CancelEmbed(job))
+
+    def _check_alive(self) -> None:
+        if self._is_draining:
+            raise Unavailable("the server is shutting down", code="shutting_down")
+        if not self._thread.is_alive():
+            raise Unavailable("the engine has stopped")
 
     def _deliver(self, news: list[tuple[WorkerStream, list[Item]]]) -> None:
         for stream, items in news:

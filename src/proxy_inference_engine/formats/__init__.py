@@ -1,4 +1,4 @@
 from proxy_inference_engine.formats.base import Format
-from proxy_inference_engine.formats.detect import FORMATS, by_name, detect
+from proxy_inference_engine.formats.detect import FORMATS, by_name, choose_format, detect
 
-__all__ = ["FORMATS", "Format", "by_name", "detect"]
+__all__ = ["FORMATS", "Format", "by_name", "choose_format", "detect"]

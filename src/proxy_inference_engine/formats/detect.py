@@ -43,6 +43,11 @@ def detect(template: str | None, architecture: str = "", name: str = "") -> Form
     return _with_thinking(PLAIN, template)
 
 
+def choose_format(wanted: str | None, template: str | None, architecture: str, name: str) -> Format:
+    """What the user named, or what fits the model."""
+    return detect(template, architecture, name) if wanted is None else by_name(wanted)
+
+
 def by_name(name: str) -> Format:
     """The family the user named."""
     for each in FORMATS:

@@ -19,6 +19,7 @@ from proxy_inference_engine.models.engines import Machine, choose_engine, this_m
 from proxy_inference_engine.models.profile import Profile, profile
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.runners.base import Runner, Tokenizer
+from proxy_inference_engine.runners.checkpoint import CONFIG, read_optional
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 
@@ -42,17 +43,23 @@ class Words(NamedTuple):
 
     tokenizer: Tokenizer
     chat_template: str | None
-    profile: Profile
+    architecture: str
+    name: str
+
+    @property
+    def profile(self) -> Profile:
+        return profile(self.name, self.architecture)
 
 
 def load_words(config: Config) -> Words:
     file = resolve(config.model)
     choose_engine(config, file, this_machine())
     if file.kind == "safetensors":
+        architecture = str(read_optional(file.path / CONFIG).get("model_type", ""))
         tokenizer, template = _mlx().load_tokenizer(file)
-        return Words(tokenizer, template, profile(file.name))
+        return Words(tokenizer, template, architecture, file.name)
     model = Model(file.path, vocab_only=True)
-    return Words(Vocabulary(model), model.chat_template, profile(file.name))
+    return Words(Vocabulary(model), model.chat_template, model.architecture, file.name)
 
 
 class _Loaded(NamedTuple):

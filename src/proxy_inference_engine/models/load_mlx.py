@@ -16,6 +16,7 @@ from proxy_inference_engine.runners.mlx.memory import free_bytes, is_gpu, is_met
 from proxy_inference_engine.runners.mlx.model import MlxModel, load_model, read_chat_template
 from proxy_inference_engine.runners.mlx.runner import MlxRunner, Settings
 from proxy_inference_engine.runners.mlx.tokenizer import load_vocabulary
+from proxy_inference_engine.runners.mlx.warm_up import warm_up
 from proxy_inference_engine.runners.plan import choose_context, plan_lanes
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) 
     vision = _load_vision(loaded)
     free = free_bytes(available_memory())
     token_bytes, max_bytes = loaded.info.kv_bytes_per_token, config.kv_memory or int(free * _KV_SHARE)
-    num_slots = max(config.slots, _GPU_SLOTS) if is_gpu() else config.slots
+    is_free = is_gpu() and "slots" not in config.model_fields_set
+    num_slots = _GPU_SLOTS if is_free else config.slots
     states = state_bytes(loaded.model)
     if states:  # each slot has one, however short its text; at most half of the memory is for them
         num_slots = max(1, min(num_slots, max_bytes // 2 // states))
@@ -66,7 +68,11 @@ def load_runner(config: Config, file: ModelFile, report: Callable[[str], None]) 
     )
     share = _CACHE_SHARE if is_gpu() else _HOST_CACHE_SHARE
     cache_bytes = int(free * share) if config.cache_memory is None else config.cache_memory
-    return MlxRunner(loaded, Settings(lanes=lanes, cache_bytes=cache_bytes), vision)
+    runner = MlxRunner(loaded, Settings(lanes=lanes, cache_bytes=cache_bytes), vision)
+    if runner.chooser is not None:
+        report("compiling for this device…")
+        warm_up(runner)
+    return runner
 
 
 def _load_vision(loaded: MlxModel) -> "Vision | None":

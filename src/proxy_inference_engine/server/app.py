@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Engine
-from proxy_inference_engine.formats import by_name, detect
+from proxy_inference_engine.formats import choose_format
 from proxy_inference_engine.images import AllowedHosts, Fetcher, FetchLimits, ImageLimits, ImageLoader
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.prompt.render import PromptRenderer
@@ -95,8 +95,7 @@ def _services(
     engine: Engine, config: Config, model_id: str | None, patience: Patience | None, store: Store | None
 ) -> Services:
     info = engine.info
-    detected = detect(info.chat_template, info.architecture, info.name)
-    format_ = detected if config.format is None else by_name(config.format)
+    format_ = choose_format(config.format, info.chat_template, info.architecture, info.name)
     overrides = {} if config.state_sampling is None else config.state_sampling.overrides()
     defaults = profile(info.name, info.architecture, info.generation)
     spacing = choose_spacing(config.json_spacing, spaces_json=defaults.spaces_json)

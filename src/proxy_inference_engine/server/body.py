@@ -97,12 +97,19 @@ def parse_json(body: bytes) -> Any:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return _parse(text)
     except json.JSONDecodeError as error:
         message = f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         raise _invalid(message) from None
     except RecursionError:
         raise _invalid(f"The body is nested deeper than {MAX_DEPTH} levels.") from None
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError:
+        raise
     except ValueError:
         # Python refuses to convert thousands of digits. Any number out of range will do: the check names its place.
         return json.loads(text, object_pairs_hook=_unique, parse_int=_bounded_int)

@@ -16,7 +16,7 @@ _GAP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 1.0, 2.5
 # (field of Stats, name, help); counters are those whose own name starts with total_.
 _ENGINE_METRICS = (
     ("num_running", "pie_running_sequences", "Sequences being computed."),
-    ("num_waiting", "pie_waiting_requests", "Requests in the queue."),
+    ("num_waiting", "pie_waiting_requests", "Answers that wait for the engine."),
     ("num_slots", "pie_slots", "Sequences that can be computed at the same time."),
     ("num_cached_tokens", "pie_cached_tokens", "Tokens in the prefix cache."),
     ("cached_bytes", "pie_cached_bytes", "Bytes in the prefix cache."),
@@ -29,7 +29,7 @@ _ENGINE_METRICS = (
     ("disk.total_failures", "pie_disk_failures", "Files of prefixes that could not be written or were no good."),
     ("disk.total_skipped", "pie_disk_skipped", "Prefixes not written because the disk was too slow."),
     ("heartbeat_age_s", "pie_heartbeat_age_seconds", "Time since the engine last went round its loop."),
-    ("total_prompt_tokens", "pie_prompt_tokens", "Prompt tokens of admitted requests."),
+    ("total_prompt_tokens", "pie_prompt_tokens", "Prompt tokens read, once for each choice."),
     ("total_prompt_tokens_cached", "pie_prompt_tokens_cached", "Prompt tokens taken from the prefix cache."),
     ("total_generated_tokens", "pie_generated_tokens", "Tokens generated."),
     ("total_draft_tokens", "pie_draft_tokens", "Tokens guessed ahead and computed."),
@@ -69,13 +69,13 @@ class Metrics:
         )
         self._ttft = Histogram(
             "pie_time_to_first_token_seconds",
-            "From the end of the request body to the first text.",
+            "From handing a request to the engine to its first text.",
             buckets=_TTFT_BUCKETS,
             registry=self._registry,
         )
         self._gap = Histogram(
             "pie_inter_token_seconds",
-            "Time between two steps of a choice that brought text.",
+            "Time between two steps of a request that brought text.",
             buckets=_GAP_BUCKETS,
             registry=self._registry,
         )

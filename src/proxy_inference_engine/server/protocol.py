@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from proxy_inference_engine.errors import ClientError, InvalidRequest, PieError, RequestTimeout, Unavailable
+from proxy_inference_engine.errors import HeadersTooLarge, InvalidRequest, PieError, RequestTimeout, Unavailable
 from proxy_inference_engine.server.failures import error_body
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.sse import ABORT
@@ -19,11 +19,6 @@ MAX_HEADERS = 100
 REQUEST_SECONDS = 30.0  # for headers and body
 MAX_CONNECTIONS = 1024
 MAX_CONNECTIONS_PER_ADDRESS = 128
-
-
-class HeadersTooLarge(ClientError):
-    status = 431
-    code = "headers_too_large"
 
 
 class LimitedProtocol(HttpToolsProtocol):

@@ -23,7 +23,7 @@ from proxy_inference_engine.engine.base import Engine
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.server.app import create_app, store_limits
 from proxy_inference_engine.server.background import Runs
-from proxy_inference_engine.server.protocol import MAX_HEADER_BYTES, LimitedProtocol
+from proxy_inference_engine.server.protocol import LimitedProtocol
 from proxy_inference_engine.server.sealing import Sealer
 from proxy_inference_engine.server.supervise import Drain
 from proxy_inference_engine.store import Store
@@ -107,5 +107,4 @@ def _uvicorn_config(app: Starlette, drain_seconds: float) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(drain_seconds) + _GRACE_SECONDS,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )

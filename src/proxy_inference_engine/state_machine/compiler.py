@@ -89,10 +89,11 @@ class _Workshop:
         if self._thread is None:
             before = threading.stack_size(_STACK_BYTES)
             try:
-                self._thread = threading.Thread(target=_work, args=(self._jobs,), name="grammar", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=_work, args=(self._jobs,), name="grammar", daemon=True)
+                thread.start()
             finally:
                 threading.stack_size(before)
+            self._thread = thread
         self._jobs.put(job)
 
 
@@ -127,7 +128,10 @@ class Compiler:
                 self._lock.release()
         outcome: Future[llguidance.LLMatcher] = Future()
         outcome.add_done_callback(lambda _: self._lock.release())  # not before: the next one would only wait in line
-        self._workshop.put(_Job(partial(self._compile, grammar), outcome))
+        try:
+            self._workshop.put(_Job(partial(self._compile, grammar), outcome))
+        except RuntimeError as error:  # the system has no thread for it now
+            outcome.set_exception(error)
         try:
             return outcome.result(self._limits.max_seconds)
         except TimeoutError:

@@ -82,7 +82,7 @@ class MachineBuilder:
 
     def warm(self) -> None:
         """Make now what the first grammar would wait for."""
-        assert self.vocabulary.ll.vocab_size > 0
+        _ = self.vocabulary.ll
 
     def build(self, demand: Demand) -> Machine:
         """Raises InvalidDemand; Unavailable when too many grammars are being compiled."""
@@ -140,7 +140,7 @@ class MachineBuilder:
         tools, relaxed = list(demand.tools), []
         for tool, index in zip(root.calls.tools, root.calls.indexes, strict=True) if root.calls else ():
             problem = self._problem(tool, index)
-            if problem is not None and (tool.is_strict or tool.parameters is None):
+            if problem is not None and (tool.is_strict or tool.parameters in (None, loosened(tool.parameters))):
                 raise InvalidDemand(f"tool {tool.name!r} cannot be enforced: {problem}", "tool", index)
             if problem is not None:
                 tools[index] = replace(tool, parameters=loosened(tool.parameters))

@@ -1,8 +1,9 @@
 """The thread border, with a real thread: streams, refusals, cancelling, and every way in which it ends."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -12,7 +13,7 @@ from proxy_inference_engine.engine.base import Engine, Item
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, QueueFull, Unavailable
-from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Failed, Finished, Prefilled, Token
 from tests.requests import make_request, random_draws
@@ -287,6 +288,29 @@ async def test_stopping_ends_what_runs_and_what_waits(start: Start) -> None:
         assert failure(await everything(stream)) == "shutting_down"
     assert not worker.is_ready
     assert is_forgotten(worker)
+
+
+async def test_a_thread_that_still_computes_keeps_its_engine(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, gate, is_in = FakeRunner(lanes=LANES, end_bias=ENDLESS), threading.Event(), threading.Event()
+    forward, closed = runner.forward, []
+
+    def hang(rows: Sequence[Row]) -> list[Logits]:
+        is_in.set()
+        gate.wait(60)
+        return forward(rows)
+
+    monkeypatch.setattr(runner, "forward", hang)
+    monkeypatch.setattr(runner, "close", lambda: closed.append(runner))
+    worker = start(runner)
+    worker.submit(make_request(id="r", max_tokens=2))
+    await until(is_in.is_set)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker._thread, "join", lambda timeout: None)  # it took too long
+        worker.stop()
+    assert closed == []
+    gate.set()
+    worker.stop()
+    assert closed == [runner]
 
 
 async def test_stopping_twice_or_before_the_start_is_harmless() -> None:

@@ -53,6 +53,8 @@ def test_accepts_all_plain_json(value: Any) -> None:
         (b'{"messages": [{"content": "a\\ud800b"}]}', "messages[0].content"),
         (b'{"\\udfff": 1}', None),
         (b"[" * 100_000, None),
+        (b'{"n": 1' + b"0" * 6000 + b', "b":}', None),
+        (b'{"n": 1' + b"0" * 6000 + b', "b":' + b"[" * 100_000, None),
         (b'{"a":' * 70 + b"1" + b"}" * 70, ".".join("a" * 16)),
     ],
 )

@@ -80,6 +80,18 @@ def test_time_is_bounded_and_what_took_too_long_blocks_nothing() -> None:
     assert not compiler.compile('start: "ab"').is_stopped()
 
 
+def test_a_thread_that_cannot_start_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(VOCABULARY)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no thread"):
+        patch.setattr(threading.Thread, "start", _refuse)
+        compiler.compile(_LONG)
+    assert not compiler.compile(_LONG).is_stopped()
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("no thread")
+
+
 def test_a_flood_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy_inference_engine.state_machine.compiler._PATIENCE_S", 0.01)
     compiler = Compiler(VOCABULARY)

@@ -264,3 +264,12 @@ def test_what_the_library_cannot_compile_is_loosened_where_that_is_allowed() -> 
     with pytest.raises(InvalidDemand) as caught:
         builder.build(replace(required, tools=(Tool("g"), replace(tool, is_strict=True))))
     assert (caught.value.subject, caught.value.index) == ("tool", 1)
+
+
+def test_what_is_as_loose_as_can_be_is_not_loosened_again() -> None:
+    """A grammar so large by its number of keys alone is refused at once: each further try would cost the same."""
+    builder = MachineBuilder(by_name("chatml"), ByteTokenizer())
+    tool = Tool("f", parameters={"type": "object", "properties": {f"key {number}": True for number in range(600)}})
+    with pytest.raises(InvalidDemand, match="'f' cannot be enforced") as caught:
+        builder.build(Demand(tools=(tool,), tool_choice=ToolChoice("required")))
+    assert (caught.value.subject, caught.value.index) == ("tool", 0)

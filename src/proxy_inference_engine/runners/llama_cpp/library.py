@@ -7,7 +7,7 @@ from typing import Any
 import llama_cpp
 
 _log = logging.getLogger("llama.cpp")
-_LEVELS = {3: logging.WARNING, 4: logging.ERROR}
+_LEVELS = {3: logging.DEBUG, 4: logging.ERROR}  # its warnings are for those who develop it
 _kept: list[Any] = []  # ctypes frees a callback that nobody refers to, and the next log line would crash
 
 
@@ -28,7 +28,7 @@ def log_callback() -> Any:
 
 def _write(level: int, text: bytes, _user_data: object) -> None:
     if level in _LEVELS:
-        _log.log(_LEVELS[level] if level == 4 else logging.DEBUG, text.decode(errors="replace").rstrip())
+        _log.log(_LEVELS[level], text.decode(errors="replace").rstrip())
 
 
 def version() -> str:

@@ -119,6 +119,9 @@ class Model:
     def metadata(self, key: str) -> str | None:
         buffer = ctypes.create_string_buffer(4096)
         length = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        if length >= len(buffer):
+            buffer = ctypes.create_string_buffer(length + 1)
+            llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
         return buffer.value.decode(errors="replace") if length >= 0 else None
 
     def close(self) -> None:

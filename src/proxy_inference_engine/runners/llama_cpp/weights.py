@@ -5,6 +5,7 @@ which barely moves the values and computes prompts about twice as fast, batches 
 """
 
 import logging
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -53,8 +54,9 @@ def _is_slow(path: Path) -> bool:
 
 
 def _convert(path: Path, target: Path, threads: int) -> None:
-    """Written beside the target and renamed, so that a half-written file is never taken for weights."""
-    partial = target.with_suffix(".part")
+    """Written beside the target and renamed, so that a half-written file is never taken for weights, nor one that
+    another process writes too."""
+    partial = target.with_suffix(f".{os.getpid()}.part")
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = _Q8_0
     params.nthread = threads

@@ -16,10 +16,11 @@ from proxy_inference_engine.runners.mlx.pool import Pool, takes
 from proxy_inference_engine.runners.mlx.rows import Batch, SlotRow
 from proxy_inference_engine.runners.mlx.slots import Slots
 from proxy_inference_engine.runners.mlx.snapshots import Snapshots
+from proxy_inference_engine.runners.mlx.trial_ids import ordinary_ids
 
 _log = logging.getLogger(__name__)
 
-_TRIAL_IDS = tuple(range(3, 16))
+_TRIAL_TOKENS = 13
 _MAX_DIFFERENCE = 0.15  # of what logits spread; rounding to sixteen bits makes a third of this in random weights
 
 
@@ -37,7 +38,7 @@ def make_memory(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) 
 def _make_pool(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -> Pool | None:
     """None where the model's attention is not what our kernels compute."""
     caches = make_prompt_cache(model)
-    head.logits(mx.array([list(_TRIAL_IDS[:2])]), caches, lambda hidden: hidden[:, -1:])
+    logits = head.logits(mx.array([[1, 2]]), caches, lambda hidden: hidden[:, -1:])
     keys = [cache.keys for cache in caches]
     if not takes([*(key.shape for key in keys), *(cache.values.shape for cache in caches)]):
         return None
@@ -47,7 +48,7 @@ def _make_pool(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -
     decoder = make_decoder(model, pool.kernels)
     for way in (None,) if decoder is None else (decoder, None):
         pool.use(way)
-        difference = _trial(pool, head, len(caches))
+        difference = _trial(pool, Slots(model, head, len(caches)), ordinary_ids(logits.shape[-1], _TRIAL_TOKENS))
         if difference <= _MAX_DIFFERENCE:
             pool.restore(0, [pool.export(0, 0, 1)], 1)  # these too are compiled now, and not when a client waits
             return pool
@@ -56,11 +57,10 @@ def _make_pool(model: nn.Module, head: Head, num_slots: int, slot_tokens: int) -
     return None
 
 
-def _trial(pool: Pool, head: Head, num_layers: int) -> float:
+def _trial(pool: Pool, slots: Slots, ids: list[int]) -> float:
     """How much two ways to compute the same few tokens differ, as a part of what their logits spread."""
-    slots = Slots(head.model, head, num_layers)
     try:
-        found = [_try(memory) for memory in (pool, slots)]
+        found = [_try(memory, ids) for memory in (pool, slots)]
     except Exception:
         _log.exception("our kernels could not compute this model")
         return float("inf")
@@ -68,15 +68,15 @@ def _trial(pool: Pool, head: Head, num_layers: int) -> float:
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _try(memory: Memory) -> NDArray[np.float32]:
+def _try(memory: Memory, trial_ids: list[int]) -> NDArray[np.float32]:
     """Logits after both halves of a prompt that is computed alone, a batch of one token, and one of many."""
     found, start = [], 0
     for _ in range(2):
-        (logits,) = memory.forward([SlotRow(0, start, mx.array(_TRIAL_IDS), 1)])
+        (logits,) = memory.forward([SlotRow(0, start, mx.array(trial_ids), 1)])
         mx.eval(memory.started())
         found.append(np.array(logits.astype(mx.float32)))
-        start += len(_TRIAL_IDS)
-    for ids in (_TRIAL_IDS[:1], _TRIAL_IDS[:8]):
+        start += len(trial_ids)
+    for ids in (trial_ids[:1], trial_ids[:8]):
         numbers = (np.array([n], np.int32) for n in (0, start, start, len(ids)))
         found.append(np.array(memory.forward_batch(Batch(mx.array([ids]), *numbers)).astype(mx.float32)))
         start += len(ids)

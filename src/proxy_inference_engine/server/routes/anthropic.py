@@ -123,8 +123,6 @@ def _knobs(body: CountRequest) -> Generating:
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
-        stop=body.stop_sequences,
-        stream=body.stream,
     )
 
 

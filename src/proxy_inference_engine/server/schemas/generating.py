@@ -1,4 +1,4 @@
-"""The fields that chat and text completions share: sampling, limits, streaming, and those without effect."""
+"""The fields that the APIs share: sampling, limits, streaming, and those without effect."""
 
 import re
 from typing import Annotated, Literal

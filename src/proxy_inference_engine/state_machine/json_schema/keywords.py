@@ -52,7 +52,7 @@ LOWERED = frozenset(
     ]
 )
 IN_PLACE = frozenset({"allOf", "anyOf", "$ref", "const", "enum"})
-# Keywords that neither bind nor need a look of their own: "then" and "else" go with "if", the bounds with "contains".
+# Keywords that hold beside the plain ones.
 APPLIED = LOWERED | {"allOf", "anyOf", "$ref"}
 # Where references to the same value may stand.
 BRANCHING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "dependencies", "dependentSchemas"})

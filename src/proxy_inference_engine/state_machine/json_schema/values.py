@@ -99,7 +99,7 @@ def _one_of(value: Any, options: list[Schema], document: Document) -> Answer:
 
 
 def _reference(value: Any, reference: str, document: Document) -> Answer:
-    # A reference may lead back to itself without consuming any of the value; the document's budget ends that.
+    # A reference may lead back to itself without consuming any of the value: then the answer is not known.
     if document.is_recursive(reference):
         return None
     return admits(value, document.target(reference).schema, document)
