@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,16 @@ from proxy_inference_engine.runners.mlx.runner import MlxRunner
 from proxy_inference_engine.types import Token
 from tests.requests import make_request
 from tests.tiny.gguf import write_gguf
+from tests.unit.models.pulling import Watcher
 
 pytestmark = pytest.mark.model
 
 MAC, LINUX = Machine("darwin", "arm64"), Machine("linux", "x86_64")
 
 
-def quiet(_: str) -> None:
-    """Nobody waits for this."""
-
-
 @contextmanager
-def loaded(machine: Machine, report: Callable[[str], None] = quiet, **settings: Any) -> Iterator[Worker]:
-    worker = load_engine(Config(threads=2, context=256, **settings), report, machine)
+def loaded(machine: Machine, watcher: Watcher | None = None, **settings: Any) -> Iterator[Worker]:
+    worker = load_engine(Config(threads=2, context=256, **settings), watcher, machine)
     try:
         yield worker
     finally:
@@ -52,17 +49,17 @@ def said(worker: Worker, text: str, num_tokens: int) -> list[int]:
 
 def test_a_mac_serves_the_bundled_model_with_mlx(tmp_path: Path) -> None:
     """Name, template, ends, profile and what is said are those of llama.cpp; the second start converts nothing."""
-    reports: list[str] = []
+    watcher = Watcher()
     prompt = "The capital of France is"
     with loaded(LINUX, cache_dir=tmp_path) as worker:
         assert isinstance(worker._engine.runner, LlamaRunner)
         theirs, ends, expected = worker.info, worker.tokenizer.end_ids, said(worker, prompt, 3)
-    with loaded(MAC, reports.append, cache_dir=tmp_path) as worker:
+    with loaded(MAC, watcher, cache_dir=tmp_path) as worker:
         assert isinstance(worker._engine.runner, MlxRunner)
         ours = worker.info
         assert worker.tokenizer.end_ids == ends
         assert said(worker, prompt, 3) == expected != []
-    with loaded(MAC, reports.append, cache_dir=tmp_path) as worker:
+    with loaded(MAC, watcher, cache_dir=tmp_path) as worker:
         assert worker.info == ours
     assert (ours.name, ours.architecture, ours.chat_template) == (
         theirs.name,
@@ -72,7 +69,7 @@ def test_a_mac_serves_the_bundled_model_with_mlx(tmp_path: Path) -> None:
     assert profile(ours.name, ours.architecture, ours.generation) == profile(
         theirs.name, theirs.architecture, theirs.generation
     )
-    assert sum("converting the weights for MLX" in line for line in reports) == 1
+    assert sum("converting the weights for MLX" in line for line in watcher.lines) == 1
 
 
 def test_what_a_file_says_of_sampling_is_kept(tmp_path: Path) -> None:

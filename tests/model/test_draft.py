@@ -23,14 +23,10 @@ from tests.model.conftest import make_runner
 from tests.model.gguf_files import write_bert, write_llama
 
 
-def quiet(_: str) -> None:
-    """Nobody waits for this."""
-
-
 def load(model: Path, draft: Path | str, **settings: Any) -> Worker:
     folder = model.parent
     config = Config(model=str(model), draft_model=str(draft), threads=1, cache_dir=folder, **settings)
-    return load_engine(config, quiet)
+    return load_engine(config)
 
 
 @pytest.fixture

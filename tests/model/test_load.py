@@ -14,6 +14,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import QueueFull, StartupError
 from proxy_inference_engine.models import load_llama
+from proxy_inference_engine.models import watcher as watcher_module
 from proxy_inference_engine.models.load import load_engine, load_words
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.runners.base import Lane, Row
@@ -23,6 +24,7 @@ from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Setting
 from proxy_inference_engine.server.app import create_app
 from tests.model.gguf_files import write_llama
 from tests.requests import make_request
+from tests.unit.models.pulling import Watcher
 
 SAMPLING = {
     "general.sampling.temp": 0.5,
@@ -36,13 +38,9 @@ TEMPLATE = (
 )
 
 
-def quiet(_: str) -> None:
-    """Nobody waits for this."""
-
-
 @contextmanager
 def loaded(path: Path, **settings: Any) -> Iterator[Worker]:
-    worker = load_engine(Config(model=str(path), threads=1, cache_dir=path.parent, **settings), quiet)
+    worker = load_engine(Config(model=str(path), threads=1, cache_dir=path.parent, **settings))
     try:
         yield worker
     finally:
@@ -126,7 +124,7 @@ def test_long_lanes_are_made_when_they_are_first_used(tmp_path: Path) -> None:
 def test_a_context_that_cannot_be_made_is_one_plain_line(tmp_path: Path) -> None:
     """The heads of this model are too narrow for the K cache of exact mode."""
     with pytest.raises(StartupError, match=r"could not make a context .*without --exact"):
-        load_engine(Config(model=str(write_llama(tmp_path / "m.gguf")), threads=1, exact=True), quiet)
+        load_engine(Config(model=str(write_llama(tmp_path / "m.gguf")), threads=1, exact=True))
 
 
 @pytest.mark.parametrize(("wanted", "layers"), [(None, 999), (-1, 999), (0, 0), (7, 7)])
@@ -153,3 +151,12 @@ def test_long_metadata_is_read_whole(tmp_path: Path) -> None:
     assert model.metadata("general.note") == "ä" * 5000
     assert model.metadata("general.name.of.nothing") is None
     model.close()
+
+
+def test_a_long_start_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher_module, "_MOMENT_S", -1.0)
+    path, watcher = write_llama(tmp_path / "m.gguf"), Watcher()
+    load_engine(Config(model=str(path), threads=1, cache_dir=tmp_path), watcher).stop()
+    total = path.stat().st_size
+    assert watcher.shown[-1] == (total, total)
+    assert watcher.shown == sorted(watcher.shown)

@@ -29,7 +29,7 @@ def eyes_of(model: Path, folder: Path, mmproj: str | None = None) -> Eyes | None
     config = Config(
         model=str(model), mmproj=mmproj, threads=1, slots=2, kv_memory=8 << 20, cache_memory=1 << 20, cache_dir=folder
     )
-    worker = load_engine(config, print)
+    worker = load_engine(config)
     try:
         return worker.eyes
     finally:

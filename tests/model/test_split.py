@@ -18,7 +18,7 @@ from tests.requests import make_request
 def generated(model: Path, folder: Path) -> list[int]:
     """The first tokens that a model says, with the whole program below the server."""
     config = Config(model=str(model), threads=1, slots=2, kv_memory=8 << 20, cache_memory=1 << 20, cache_dir=folder)
-    worker = load_engine(config, print)
+    worker = load_engine(config)
 
     async def ask() -> list[int]:
         async with asyncio.timeout(20):

@@ -15,9 +15,11 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.convert_gguf import converted
 from proxy_inference_engine.models.engines import Choice, Machine, choose_engine
 from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.models.watcher import Nobody
 from proxy_inference_engine.runners.mlx.model import load_model
 from tests.tiny.gguf import write_gguf
 from tests.tiny.runners import folder_of, logits_of
+from tests.unit.models.pulling import Watcher
 
 MAC, OLD_MAC = Machine("darwin", "arm64"), Machine("darwin", "x86_64")
 LINUX, LINUX_ARM = Machine("linux", "x86_64"), Machine("linux", "arm64")
@@ -37,10 +39,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelFile]:
     }
     (folder / "mmproj.gguf").write_bytes(b"GGUF")
     return {name: resolve(str(path)) for name, path in files.items()}
-
-
-def quiet(_: str) -> None:
-    """Nobody waits for this."""
 
 
 @pytest.mark.parametrize(
@@ -134,32 +132,32 @@ def test_a_repository_with_both_kinds(
 def test_what_cannot_be_converted(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     file = resolve(str(write_gguf(tmp_path / "model.gguf", **changes)))
     with pytest.raises(StartupError, match=reason):
-        converted(file, "kept", tmp_path / "cache", quiet)
+        converted(file, "kept", tmp_path / "cache", Nobody())
     assert not (tmp_path / "cache").exists()
     assert choose_engine(Config(), file, MAC) == LLAMA
 
 
 def test_converted_once(models: dict[str, ModelFile], tmp_path: Path) -> None:
     """Under the same name, again when the file is another, and again when a file of the folder is lost."""
-    reports: list[str] = []
+    watcher = Watcher()
     path = tmp_path / "model.gguf"
     path.write_bytes(models["known"].path.read_bytes())
-    first = converted(resolve(str(path)), "kept", tmp_path, reports.append)
-    assert (first.name, first.kind, len(reports)) == ("model", "safetensors", 1)
+    first = converted(resolve(str(path)), "kept", tmp_path, watcher)
+    assert (first.name, first.kind, len(watcher.lines)) == ("model", "safetensors", 1)
     assert first.path.parent == tmp_path / "weights"
     names = {each.name for each in first.path.iterdir()}
     assert names == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
                      "tokenizer_config.json"}  # fmt: skip
-    assert converted(resolve(str(path)), "kept", tmp_path, reports.append) == first
-    assert len(reports) == 1
-    assert converted(resolve(str(path)), "f32", tmp_path, quiet).path != first.path
+    assert converted(resolve(str(path)), "kept", tmp_path, watcher) == first
+    assert len(watcher.lines) == 1
+    assert converted(resolve(str(path)), "f32", tmp_path, Nobody()).path != first.path
     weights = (first.path / "model.safetensors").read_bytes()
     (first.path / "model.safetensors").write_bytes(weights[:-1])
-    assert converted(resolve(str(path)), "kept", tmp_path, reports.append) == first
+    assert converted(resolve(str(path)), "kept", tmp_path, watcher) == first
     assert (first.path / "model.safetensors").read_bytes() == weights
     write_gguf(path, "Q8_0")
-    assert converted(resolve(str(path)), "kept", tmp_path, reports.append).path != first.path
-    assert len(reports) == 3
+    assert converted(resolve(str(path)), "kept", tmp_path, watcher).path != first.path
+    assert len(watcher.lines) == 3
 
 
 @pytest.mark.parametrize(
@@ -175,12 +173,12 @@ def test_converted_once(models: dict[str, ModelFile], tmp_path: Path) -> None:
 )
 def test_numbers_are_kept(tmp_path: Path, kind: str, dtype: str, bits: int | None) -> None:
     file = resolve(str(write_gguf(tmp_path / "model.gguf", kind)))
-    folder = converted(file, "kept", tmp_path, quiet).path
+    folder = converted(file, "kept", tmp_path, Nobody()).path
     config = json.loads((folder / "config.json").read_text())
     assert config["torch_dtype"] == dtype
     assert config.get("quantization", {}).get("bits") == bits
     assert (folder / "model.safetensors").stat().st_size < file.path.stat().st_size * 1.2
-    kept, plain = load_model(folder, "kept"), load_model(converted(file, "f32", tmp_path, quiet).path, "plain")
+    kept, plain = load_model(folder, "kept"), load_model(converted(file, "f32", tmp_path, Nobody()).path, "plain")
     ids = plain.vocabulary.encode("The capital of France is")
     expected = logits_of(plain, ids)
     assert np.abs(logits_of(kept, ids) - expected).max() < 0.1 * expected.std()

@@ -1,4 +1,4 @@
-"""How far a download is: one line that is rewritten on a terminal, elsewhere a plain line now and then, on stderr."""
+"""How far something is: one line that is rewritten on a terminal, elsewhere a plain line now and then, on stderr."""
 
 import contextlib
 import shutil
@@ -17,11 +17,11 @@ _WINDOW_S = 10.0  # what the speed is taken from
 
 
 class ProgressLine:
-    """A `Watcher` of downloads. As a context it leaves the terminal in order, and says that Ctrl-C lost nothing."""
+    """A `Watcher`. As a context of downloads it leaves the terminal in order, and says that Ctrl-C lost nothing."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream: TextIO | None = sys.stderr if stream is None else stream  # none at all where stderr is closed
-        self._is_terminal = self._stream is not None and self._stream.isatty()
+        self.is_terminal = self._stream is not None and self._stream.isatty()
         self._clock = clock
         self._seen: deque[tuple[float, int]] = deque()  # moments, and how many bytes there were
         self._next_s = 0.0
@@ -33,12 +33,12 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self.close()
         if self._has_begun and kind is not None and issubclass(kind, KeyboardInterrupt):
             self.say("stopped; the same command goes on from here")
 
     def say(self, line: str) -> None:
-        self._close()
+        self.close()
         self._write(f"{line}\n")
 
     def show(self, num_bytes: int, total_bytes: int) -> None:
@@ -52,16 +52,16 @@ class ProgressLine:
         is_over = num_bytes >= total_bytes
         if now < self._next_s and not is_over:
             return
-        self._next_s = now + (_REWRITE_S if self._is_terminal else _LINE_S)
+        self._next_s = now + (_REWRITE_S if self.is_terminal else _LINE_S)
         text = self._describe(num_bytes, total_bytes)
-        if not self._is_terminal:
+        if not self.is_terminal:
             self._write(f"{text}\n")
             return
         width = shutil.get_terminal_size().columns - 1
         self._write(f"\r{f'{_bar(num_bytes, total_bytes)} {text}'[:width]}\x1b[K")
         self._is_open = True
         if is_over:
-            self._close()
+            self.close()
 
     def _describe(self, num_bytes: int, total_bytes: int) -> str:
         percent = 100 * num_bytes // max(1, total_bytes)
@@ -74,7 +74,7 @@ class ProgressLine:
         text += f", {format_size(int(speed))}/s"
         return f"{text}, {left // 60}:{left % 60:02d} left" if left else text
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._is_open:
             self._is_open = False
             self._write("\n")

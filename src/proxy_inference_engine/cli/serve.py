@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from proxy_inference_engine.cli.banner import Banner, url
@@ -31,7 +30,8 @@ def serve(config: Config) -> int:
         from proxy_inference_engine.server.run import serve as serve_http
 
         with contextlib.closing(open_store(config)) as store:
-            worker = load_engine(config, _report)
+            with contextlib.closing(ProgressLine()) as line:
+                worker = load_engine(config, line)
             try:
                 with contextlib.suppress(OSError, ValueError):  # a closed stdout is no reason not to serve
                     print(_banner(name, worker, config, sock).render(), flush=True)
@@ -81,8 +81,3 @@ def _reason(error: OSError, host: str, port: int) -> str:
             return f"host {host!r} is not an address of this machine"
         case _:
             return f"cannot listen on {host} port {port}: {error.strerror}"
-
-
-def _report(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 
 from proxy_inference_engine.cli.conversation import Conversation
 from proxy_inference_engine.cli.progress import ProgressLine
@@ -22,19 +22,15 @@ def session(config: Config) -> Iterator[Conversation]:
     """A conversation with the configured model; one sequence at a time is all a terminal needs."""
     with ProgressLine() as line:
         name = obtain(config, line).name
-    worker = load_engine(config.model_copy(update={"slots": 1}), report)
+    with closing(ProgressLine()) as line:
+        # Of use to people only: nothing where the output goes elsewhere.
+        worker = load_engine(config.model_copy(update={"slots": 1}), line if line.is_terminal else None)
     try:
         info = worker.info
         format_ = choose_format(config.format, info.chat_template, info.architecture, name)
         yield Conversation(worker, format_, profile(name, info.architecture, info.generation))
     finally:
         worker.stop()
-
-
-def report(line: str) -> None:
-    """Progress is for people: nothing when the output goes elsewhere."""
-    if sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
 
 
 async def speak(conversation: Conversation, question: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.resolve import ModelFile
+from proxy_inference_engine.models.watcher import Watcher, shares
 from proxy_inference_engine.runners.checkpoint import CONFIG, weight_files
 from proxy_inference_engine.runners.gguf import folder
 from proxy_inference_engine.runners.gguf.file import read_gguf
@@ -53,15 +54,15 @@ def convert(source: Path, out: Path, numbers: Numbers, on_progress: Callable[[fl
         raise StartupError(f"what {source.name!r} says of itself does not fit together: {error!r}") from None
 
 
-def converted(file: ModelFile, numbers: Numbers, cache_dir: Path, report: Callable[[str], None]) -> ModelFile:
+def converted(file: ModelFile, numbers: Numbers, cache_dir: Path, watcher: Watcher) -> ModelFile:
     """The folder for a GGUF file, under the same name. Raises StartupError."""
     status = file.path.stat()
     facts = (str(file.path.resolve()), status.st_size, status.st_mtime_ns, _VERSION)
     name = f"{file.path.stem}-{sha256(repr(facts).encode()).hexdigest()[:12]}-mlx-{numbers}"
     target = cache_dir / "weights" / name
     if not _is_whole(target):
-        report("converting the weights for MLX (once)…")
-        convert(file.path, target, numbers)
+        watcher.say("converting the weights for MLX (once)…")
+        convert(file.path, target, numbers, shares(watcher, status.st_size))
     return replace(file, path=target, kind="safetensors")
 
 

@@ -4,7 +4,7 @@ the operator gave: nothing that a request says leads here. What is in the cache 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.config.sizes import format_size
@@ -16,18 +16,10 @@ from proxy_inference_engine.models.download_plan import Plan, make_plan, read_in
 from proxy_inference_engine.models.engines import choose_engine, this_machine
 from proxy_inference_engine.models.hub import HubName, NotCached, cache_folder, folder_name, parse_name
 from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.models.watcher import Watcher
 
 Connect = Callable[[], Hub]
 _TRUE = ("1", "on", "yes", "true")
-
-
-class Watcher(Protocol):
-    """Whoever shows how far a download is."""
-
-    def say(self, line: str) -> None: ...
-
-    def show(self, num_bytes: int, total_bytes: int) -> None:
-        """Called often; the first call says what was there already."""
 
 
 def obtain(config: Config, watcher: Watcher, connect: Connect = Hub.from_environment) -> ModelFile:

@@ -18,6 +18,7 @@ from proxy_inference_engine.models.disk_cache import use_disk
 from proxy_inference_engine.models.engines import Machine, choose_engine, this_machine
 from proxy_inference_engine.models.profile import Profile, profile
 from proxy_inference_engine.models.resolve import ModelFile, resolve
+from proxy_inference_engine.models.watcher import Nobody, Watcher
 from proxy_inference_engine.runners.base import Runner, Tokenizer
 from proxy_inference_engine.runners.checkpoint import CONFIG, read_optional
 from proxy_inference_engine.runners.llama_cpp.model import Model
@@ -26,14 +27,14 @@ from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 _log = logging.getLogger(__name__)
 
 
-def load_engine(config: Config, report: Callable[[str], None], machine: Machine | None = None) -> Worker:
-    """A started worker; `report` is told of steps a person would wait for. Raises StartupError.
+def load_engine(config: Config, watcher: Watcher | None = None, machine: Machine | None = None) -> Worker:
+    """A started worker. Raises StartupError.
 
     The model is loaded in the thread that will run it. OpenMP keeps a team of threads for each thread that ever
     computed; with a second team it takes the cores for overbooked and stops spinning at barriers: half the speed.
     """
     outcome: Future[Worker] = Future()
-    arguments = (config, report, machine or this_machine(), outcome)
+    arguments = (config, watcher or Nobody(), machine or this_machine(), outcome)
     threading.Thread(target=_load_and_run, args=arguments, name="engine", daemon=True).start()
     return outcome.result()
 
@@ -69,9 +70,9 @@ class _Loaded(NamedTuple):
     leave_thread: Callable[[], None] | None = None
 
 
-def _load_and_run(config: Config, report: Callable[[str], None], machine: Machine, outcome: "Future[Worker]") -> None:
+def _load_and_run(config: Config, watcher: Watcher, machine: Machine, outcome: "Future[Worker]") -> None:
     try:
-        loaded = _load(config, report, machine)
+        loaded = _load(config, watcher, machine)
         worker = _make_worker(config, loaded)
     except MemoryError as error:
         reason = str(error) or "there is not enough memory for this model"
@@ -85,28 +86,28 @@ def _load_and_run(config: Config, report: Callable[[str], None], machine: Machin
         loaded.leave_thread()
 
 
-def _load(config: Config, report: Callable[[str], None], machine: Machine) -> _Loaded:
+def _load(config: Config, watcher: Watcher, machine: Machine) -> _Loaded:
     file = resolve(config.model)
     choice = choose_engine(config, file, machine)
     if choice.engine == "mlx":
         try:
-            return _load_mlx(config, file, report)
+            return _load_mlx(config, file, watcher)
         except (StartupError, MemoryError, RuntimeError) as error:
             if not choice.is_tried:
                 raise
             _log.warning("llama.cpp runs %s, because MLX cannot: %s", file.name, error)
-    runner, draft = load_llama.load_runners(config, file, report)
+    runner, draft = load_llama.load_runners(config, file, watcher)
     return _Loaded(runner, runner.cache_bytes, draft)
 
 
-def _load_mlx(config: Config, file: ModelFile, report: Callable[[str], None]) -> _Loaded:
+def _load_mlx(config: Config, file: ModelFile, watcher: Watcher) -> _Loaded:
     if config.draft_model is not None:
         raise StartupError("draft_model needs llama.cpp: MLX chooses tokens before a guess of them could be checked")
     mlx = _mlx()
     if file.kind == "gguf":
-        file = converted(file, mlx.fastest_numbers(), config.cache_dir, report)
+        file = converted(file, mlx.fastest_numbers(), config.cache_dir, watcher)
     try:
-        runner = mlx.load_runner(config, file, report)
+        runner = mlx.load_runner(config, file, watcher.say)
     except BaseException:
         mlx.leave_thread()
         raise

@@ -11,6 +11,7 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.draft import check_memories, find_draft
 from proxy_inference_engine.models.mmproj import find_mmproj
 from proxy_inference_engine.models.resolve import ModelFile, weight_bytes
+from proxy_inference_engine.models.watcher import Watcher, shares
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.llama_cpp import devices
 from proxy_inference_engine.runners.llama_cpp.model import Model
@@ -33,19 +34,20 @@ class Runners(NamedTuple):
     draft: LlamaRunner | None  # with the same lanes
 
 
-def load_runners(config: Config, file: ModelFile, report: Callable[[str], None]) -> Runners:
+def load_runners(config: Config, file: ModelFile, watcher: Watcher) -> Runners:
     """The model, and the one that drafts for it. Raises StartupError."""
     threads = config.threads or available_cores()
-    gpu_layers = _gpu_layers(config, file.path, report)
-    model = _load_model(config, file.path, gpu_layers, report)
+    gpu_layers = _gpu_layers(config, file.path, watcher.say)
+    model = _load_model(config, file.path, gpu_layers, watcher)
     vision = _load_vision(config, file, model, threads)
     draft_file = find_draft(config.draft_model, model)
     drafts = []
     if draft_file is not None:
-        drafts = [_load_model(config, draft_file.path, _gpu_layers(config, draft_file.path, report), report)]
+        draft_layers = _gpu_layers(config, draft_file.path, watcher.say)
+        drafts = [_load_model(config, draft_file.path, draft_layers, watcher)]
     free = available_memory()
     gpu_share = min(1.0, gpu_layers / max(1, model.num_layers))
-    lanes = _plan(config, [model, *drafts], devices.free_for_kv(free, devices.free_gpu_bytes(), gpu_share), report)
+    lanes = _plan(config, [model, *drafts], devices.free_for_kv(free, devices.free_gpu_bytes(), gpu_share), watcher.say)
     cache_bytes = config.cache_memory
     if cache_bytes is None:
         cache_bytes = min(_MAX_CACHE_BYTES, int(free * _CACHE_SHARE))
@@ -55,15 +57,15 @@ def load_runners(config: Config, file: ModelFile, report: Callable[[str], None])
         return Runners(runner, None)
     draft = LlamaRunner(drafts[0], replace(settings, name=draft_file.name, cache_bytes=0))
     check_memories(runner, draft)
-    report(f"{draft_file.name} drafts for {file.name}")
+    watcher.say(f"{draft_file.name} drafts for {file.name}")
     return Runners(runner, draft)
 
 
-def _load_model(config: Config, path: Path, gpu_layers: int, report: Callable[[str], None]) -> Model:
+def _load_model(config: Config, path: Path, gpu_layers: int, watcher: Watcher) -> Model:
     if config.convert_weights == "auto" and gpu_layers == 0:
         threads = config.threads or available_cores()
-        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=report)
-    return Model(path, gpu_layers=gpu_layers)
+        path = fastest_weights(path, cache_dir=config.cache_dir, threads=threads, report=watcher.say)
+    return Model(path, gpu_layers=gpu_layers, on_progress=shares(watcher, weight_bytes(path)))
 
 
 def _gpu_layers(config: Config, path: Path, report: Callable[[str], None]) -> int:

@@ -29,7 +29,7 @@ def quiet(_: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "mlx"])
 def test_a_folder_runs_on_mlx(folder: Path, engine: str) -> None:
-    worker = load_engine(Config(model=str(folder), engine=engine, context=300, slots=2), quiet)  # type: ignore[arg-type]
+    worker = load_engine(Config(model=str(folder), engine=engine, context=300, slots=2))  # type: ignore[arg-type]
     try:
         assert worker.is_ready
         assert (worker.info.name, worker.info.architecture) == ("llama", "llama")
@@ -56,11 +56,11 @@ def test_limits(folder: Path) -> None:
 
 def test_engines_that_cannot_run_a_model(folder: Path) -> None:
     with pytest.raises(StartupError, match=r"engine llama\.cpp cannot run 'llama'.*use --engine mlx"):
-        load_engine(Config(model=str(folder), engine="llama.cpp"), quiet)
+        load_engine(Config(model=str(folder), engine="llama.cpp"))
     with pytest.raises(StartupError, match=r"engine mlx cannot run .*use --engine llama\.cpp"):
-        load_engine(Config(engine="mlx", convert_weights="never"), quiet)  # the bundled model is a GGUF
+        load_engine(Config(engine="mlx", convert_weights="never"))  # the bundled model is a GGUF
     with pytest.raises(StartupError, match="--exact is not possible with MLX"):
-        load_engine(Config(model=str(folder), exact=True), quiet)
+        load_engine(Config(model=str(folder), exact=True))
 
 
 @pytest.mark.parametrize("family", SEEING)
@@ -75,13 +75,13 @@ def test_eyes_need_mlx_vlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     folder = SEEING["gemma3"](tmp_path / "gemma3")
     monkeypatch.setitem(sys.modules, "mlx_vlm", None)
     with pytest.raises(StartupError, match=r"'gemma3' sees images, which needs mlx-vlm: pip install"):
-        load_engine(Config(model=str(folder)), quiet)
+        load_engine(Config(model=str(folder)))
 
 
 def test_folders_need_mlx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlx_lm", None)
     with pytest.raises(StartupError, match=r"'llama' needs MLX, which is not installed: pip install"):
-        load_engine(Config(model=str(folder)), quiet)
+        load_engine(Config(model=str(folder)))
 
 
 PROGRAM = """
@@ -89,7 +89,7 @@ import sys
 sys.modules["mlx_vlm"] = None
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.models.load import load_engine
-worker = load_engine(Config(model=sys.argv[1], context=64), print)
+worker = load_engine(Config(model=sys.argv[1], context=64))
 assert worker.is_ready
 worker.stop()
 assert not any(name.startswith("mlx_vlm.") for name in sys.modules)
@@ -108,7 +108,7 @@ def test_the_model_s_own_generation_config_is_read(folder: Path, tmp_path: Path)
         json.loads((own / "generation_config.json").read_text()) if (own / "generation_config.json").exists() else {}
     )
     (own / "generation_config.json").write_text(json.dumps({**values, "temperature": 0.6, "top_k": 20, "top_p": 0.95}))
-    worker = load_engine(Config(model=str(own), context=300, slots=2), quiet)
+    worker = load_engine(Config(model=str(own), context=300, slots=2))
     try:
         defaults = create_app(worker, Config()).state.services.defaults
         assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p) == (0.6, 20, 0.95, 0.0)

@@ -26,7 +26,7 @@ from proxy_inference_engine.models.load import load_engine, load_words
 config = Config(model=sys.argv[1], context=256, slots=1)
 words = load_words(config)
 assert words.tokenizer.encode("The river")
-worker = load_engine(config, lambda step: None)
+worker = load_engine(config)
 print(worker.info.name, worker.is_ready, worker.eyes is not None)
 worker.stop()
 """
