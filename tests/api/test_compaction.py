@@ -6,6 +6,7 @@ from typing import Any
 import openai
 import pytest
 
+from proxy_inference_engine.config import ApiKey, Config
 from tests.api.running import MODEL, Running, running
 from tests.api.writing import Writer
 
@@ -60,3 +61,31 @@ def test_only_the_server_that_made_it_opens_it(live: Running) -> None:
             with pytest.raises(openai.BadRequestError) as caught:
                 use(model=MODEL, input=items)
             assert caught.value.param == "input[0].encrypted_content"
+
+
+def test_a_limit_is_honoured_and_a_stream_refused(live: Running) -> None:
+    with live.http() as http:
+        body = {"model": MODEL, "input": [*EARLIER, LAST]}
+        short = http.post("/v1/responses/compact", json={**body, "max_output_tokens": 16})
+        assert short.status_code == 200 and short.json()["usage"]["output_tokens"] == 16
+        streamed = http.post("/v1/responses/compact", json={**body, "stream": True})
+        assert (streamed.status_code, streamed.json()["error"]["param"]) == (400, "stream")
+
+
+def test_only_the_key_it_was_made_for_opens_it() -> None:
+    keys = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
+    with (
+        running(Writer([SUMMARY] * 3), config=Config(api_keys=keys, drain_seconds=0.2)) as live,
+        live.http(headers={"x-api-key": "key-of-anna"}) as anna,
+        live.http(headers={"x-api-key": "key-of-ben"}) as ben,
+    ):
+        made = anna.post("/v1/responses/compact", json={"model": MODEL, "input": [*EARLIER, LAST]}).json()["output"][0]
+        asked = {**QUIET, "input": [made, LAST]}
+        assert anna.post("/v1/responses", json=asked).status_code == 200
+        for path, body, param in (
+            ("/v1/responses", asked, "input[0].encrypted_content"),
+            ("/v1/responses/compact", {"model": MODEL, "input": [made, LAST]}, "input[0].encrypted_content"),
+            ("/v1/conversations", {"items": [made]}, "items[0].encrypted_content"),
+        ):
+            refused = ben.post(path, json=body)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)

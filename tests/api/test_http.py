@@ -99,6 +99,7 @@ def test_broken_http_is_refused(server: Running, name: str) -> None:
     assert status(response) == 400
     error = json.loads(response.split(b"\r\n\r\n", 1)[1])["error"]
     assert error["type"] == "invalid_request_error"
+    assert b"\r\nx-request-id: req" in response
 
 
 @pytest.mark.parametrize(

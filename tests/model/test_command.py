@@ -106,3 +106,24 @@ def test_settings_come_from_every_place(model: Path, tmp_path: Path) -> None:
         url = re.findall(r"http://\S+/v1", printed)[0]
         assert httpx.get(f"{url}/models").status_code == 401
         assert httpx.get(f"{url}/models/gpt-4", headers={"x-api-key": "from-dotenv"}).status_code == 200
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8, 1.2])
+def test_ctrl_c_ends_a_start(model: Path, tmp_path: Path, seconds: float) -> None:
+    """Whatever it is busy with: imports, weights, or the first words."""
+    process = subprocess.Popen(
+        words("run", "Hello", model=model), cwd=tmp_path, env=environment(tmp_path), stdout=-3, stderr=subprocess.PIPE
+    )
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, 130, -signal.SIGINT), "it may be over, or not yet ours to end"
+    assert process.returncode != 130 or said.strip() == b""
+
+
+def test_what_is_no_text_is_one_plain_line(model: Path, tmp_path: Path) -> None:
+    for line, given in ((words("run", model=model), b"\xff\xfe"), (words("run", "a\udcffb", model=model), b"")):
+        done = subprocess.run(
+            line, cwd=tmp_path, env=environment(tmp_path), input=given, capture_output=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (1, b"pie: the input is not UTF-8 text\n")

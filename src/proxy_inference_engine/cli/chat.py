@@ -7,7 +7,7 @@ import sys
 from proxy_inference_engine.cli.conversation import Conversation
 from proxy_inference_engine.cli.session import session, speak
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.errors import ContextLengthExceeded, PieError
+from proxy_inference_engine.errors import ContextLengthExceeded, PieError, StartupError
 
 with contextlib.suppress(ImportError):
     import readline  # noqa: F401  # gives input() its line editing and history; some Pythons have none
@@ -16,6 +16,8 @@ _HELP = "/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 
 
 def chat(config: Config) -> int:
+    if sys.stdin is None:
+        raise StartupError("there is nobody to talk to: stdin is closed")
     with session(config) as conversation:
         if sys.stdin.isatty():
             print(_HELP)

@@ -3,7 +3,10 @@
 The commands and what they need are imported when they run, so that `pie --version` is instant.
 """
 
+import contextlib
+import os
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -16,22 +19,23 @@ INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 after an error that was printed, or 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments in (["--version"], ["-V"]):
-        print(f"pie {__version__}")
-        return 0
-    from proxy_inference_engine.cli.flags import parse
-
     try:
+        if arguments in (["--version"], ["-V"]):
+            print(f"pie {__version__}", flush=True)
+            return 0
+        from proxy_inference_engine.cli.flags import parse
+
         return _run(parse(arguments))
     except PieError as error:
         return _complain(error.message)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         return _complain(f"{error.strerror or error}{where}")
-    except UnicodeDecodeError:
+    except UnicodeError:
         return _complain("the input is not UTF-8 text")
     except KeyboardInterrupt:
         print(file=sys.stderr)
+        _leave_now()
         return INTERRUPTED
 
 
@@ -68,6 +72,15 @@ def _run(options: Namespace) -> int:
             from proxy_inference_engine.cli.run import run
 
             return run(config, " ".join(words))
+
+
+def _leave_now() -> None:
+    """Where a model is still being loaded: the library crashes when the program ends under a thread that computes."""
+    if any(thread.name == "engine" for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or never there
+                stream.flush()
+        os._exit(INTERRUPTED)
 
 
 def _complain(message: str) -> int:

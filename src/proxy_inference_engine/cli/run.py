@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from proxy_inference_engine.cli.session import session, speak
+from proxy_inference_engine.cli.session import read_all, session, speak
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 
@@ -12,7 +12,7 @@ from proxy_inference_engine.errors import StartupError
 def run(config: Config, question: str) -> int:
     """Answer once; without a question it is read from stdin."""
     if question in ("", "-"):
-        question = sys.stdin.read() if question == "-" or not sys.stdin.isatty() else ""
+        question = read_all(is_wanted=question == "-")
     if not question.strip():
         raise StartupError('what is the question? pie run "…"')
     with session(config) as conversation:

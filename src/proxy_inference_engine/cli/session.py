@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, closing, contextmanager
+from io import TextIOWrapper
 
 from proxy_inference_engine.cli.conversation import Conversation
 from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import choose_format
 from proxy_inference_engine.models.download import obtain
 from proxy_inference_engine.models.load import load_engine
@@ -33,8 +35,19 @@ def session(config: Config) -> Iterator[Conversation]:
         worker.stop()
 
 
+def read_all(*, is_wanted: bool) -> str:
+    """What stdin has, where that is wanted or it is no terminal; nothing where it is closed."""
+    if sys.stdin is None or not (is_wanted or not sys.stdin.isatty()):
+        return ""
+    return sys.stdin.read()
+
+
 async def speak(conversation: Conversation, question: str) -> None:
     """Write the answer as it comes. Reasoning is for people: dim on a terminal, left out elsewhere."""
+    if sys.stdout is None:
+        raise StartupError("there is no output to write to")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without these letters
     is_terminal = sys.stdout.isatty()
     removed = _CONTROLS if is_terminal else {}
     has_text = is_dim = False

@@ -71,7 +71,7 @@ class Hub:
                 raise StartupError(f"{self.endpoint} answered with no list of files: {error}") from None
         raise StartupError(
             f"model {name.repository!r} is not in the Hugging Face cache, "
-            f"and {self.endpoint} cannot be asked: {failure}"
+            f"and {self.endpoint} cannot be asked: {failure} (is there a network?)"
         )
 
     @contextmanager

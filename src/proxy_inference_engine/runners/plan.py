@@ -17,6 +17,8 @@ def choose_context(
 ) -> int:
     """What was asked for, at most what the model knows; else all it knows, or what half of the memory holds."""
     if wanted:
+        if wanted > known:
+            report(f"context of {known:,} tokens: the model knows no more")
         return min(wanted, known)
     if known * token_bytes <= max_bytes:
         return known

@@ -8,6 +8,7 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Interaction
 from proxy_inference_engine.server.convert.request import (
     check_prompt,
+    check_text,
     make_limits,
     make_sampling,
     make_state_sampling,
@@ -51,6 +52,8 @@ def prepare(ask: Ask, services: Services, tenant: str) -> Prepared:
     """The proved request of the engine, and the machine its answers are read with. Raises ClientError."""
     engine, demand = services.engine, ask.demand
     sampling = make_sampling(ask.knobs, services.defaults, engine.tokenizer, services.breakers)
+    num_chars = sum(len(turn.text) for turn in ask.turns)
+    check_text(num_chars, engine.tokenizer, engine.context_tokens, ask.prompt_param)
     prompt = services.renderer.chat(
         ask.turns,
         tools=demand.tools,

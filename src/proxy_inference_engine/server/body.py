@@ -22,6 +22,7 @@ SLOW_SECONDS = 5.0  # from then on a body has to come at the least rate
 MIN_BYTES_PER_SECOND = 1024
 MAX_DEPTH = 64
 MAX_INT = 2**63
+_SIZE_KEY = "proxy_inference_engine.body_size"
 _INLINE_BYTES = 256 * 1024  # bigger bodies are parsed off the event loop
 
 Path = tuple[str | int, ...]
@@ -40,9 +41,16 @@ async def read_json(scope: Scope, receive: Receive, prove: Callable[[Any], T]) -
             body = await _read(receive)
     except TimeoutError:
         raise _too_slow() from None
+    scope[_SIZE_KEY] = len(body)
     if len(body) > _INLINE_BYTES:
         return await asyncio.to_thread(lambda: prove(parse_json(body)))
     return prove(parse_json(body))
+
+
+def body_size(scope: Scope) -> int:
+    """Bytes of a body that was read: no text in it is longer."""
+    size: int = scope[_SIZE_KEY]
+    return size
 
 
 def _check_headers(headers: Headers) -> None:

@@ -5,14 +5,18 @@ Errors below HTTP semantics are answered in the same JSON as all others.
 
 import asyncio
 import ipaddress
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from proxy_inference_engine.errors import HeadersTooLarge, InvalidRequest, PieError, RequestTimeout, Unavailable
 from proxy_inference_engine.server.failures import error_body
+from proxy_inference_engine.server.ids import request_id
 from proxy_inference_engine.server.jsons import dumps
 from proxy_inference_engine.server.sse import ABORT
+
+_log = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 100
@@ -89,8 +93,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         body = dumps(error_body(self._refusal)).encode()
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[self._refusal.status] + head + body)
+        id_ = request_id(None)
+        head = f"content-type: application/json\r\nx-request-id: {id_}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(STATUS_LINE[self._refusal.status] + head.encode() + b"connection: close\r\n\r\n" + body)
+        _log.info("refused a connection", extra={"fields": {"status": self._refusal.status, "id": id_}})
         self.transport.close()
 
     def _refuse(self, error: PieError) -> None:

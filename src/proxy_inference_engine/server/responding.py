@@ -87,8 +87,9 @@ class Asker:
         return len(_renamed(lambda: chat(turns, tools=ask.demand.tools, variables=ask.variables)).ids)
 
 
-def make_turns(body: Conversing, history: History, services: Services) -> list[Interaction]:
-    conversation = Conversation(services.sealer, len(history.earlier))
+def make_turns(asker: Asker, history: History) -> list[Interaction]:
+    body, services = asker.body, asker.services
+    conversation = Conversation(services.sealer.of(asker.tenant), len(history.earlier))
     for item in history.items:
         conversation.add(item)
     turns = conversation.finish()

@@ -5,6 +5,7 @@ signal exits at once.
 """
 
 import asyncio
+import logging
 import math
 import os
 import signal
@@ -30,6 +31,8 @@ from proxy_inference_engine.store import Store
 
 KEEP_ALIVE_SECONDS = 30
 _GRACE_SECONDS = 5  # for the last error events to leave
+_log = logging.getLogger(__name__)
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -61,6 +64,8 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._drain.begin()
+        if self.server_state.tasks:
+            _log.warning("waiting up to %.0f s for what still runs; another signal ends it now", self._drain_seconds)
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._drain.end)
         try:
             await super().shutdown(sockets)

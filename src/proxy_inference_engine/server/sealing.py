@@ -16,12 +16,19 @@ Kind = Literal["reasoning", "compaction"]
 
 
 class Unopenable(Exception):
-    """Not sealed by this server, changed, or of another kind."""
+    """Not sealed by this server for this tenant, changed, or of another kind."""
 
 
 class Sealer:
-    def __init__(self, key: bytes | None = None) -> None:
-        self._fernet = Fernet(key or Fernet.generate_key())
+    """Of one tenant: what was sealed for another is not opened."""
+
+    def __init__(self, key: bytes | None = None, owner: str = "") -> None:
+        self._key = key or Fernet.generate_key()
+        self._fernet = Fernet(self._key)
+        self._owner = owner
+
+    def of(self, owner: str) -> "Sealer":
+        return Sealer(self._key, owner)
 
     @classmethod
     def in_folder(cls, folder: Path | None) -> "Sealer":
@@ -35,7 +42,7 @@ class Sealer:
             raise StartupError(f"the key file {_FILE} in the data folder cannot be used: {error}") from None
 
     def seal(self, kind: Kind, value: Any) -> str:
-        return self._fernet.encrypt(dumps({"kind": kind, "value": value}).encode()).decode()
+        return self._fernet.encrypt(dumps({"kind": kind, "owner": self._owner, "value": value}).encode()).decode()
 
     def open(self, kind: Kind, sealed: str) -> Any:
         """Raises Unopenable."""
@@ -43,7 +50,7 @@ class Sealer:
             content = parse_json(self._fernet.decrypt(sealed.encode()))
         except (InvalidToken, UnicodeEncodeError):
             raise Unopenable from None
-        if content["kind"] != kind:
+        if content["kind"] != kind or content.get("owner", self._owner) != self._owner:  # old ones have no owner
             raise Unopenable
         return content["value"]
 

@@ -13,6 +13,8 @@ from bisect import bisect_left
 import numpy as np
 from numpy.typing import NDArray
 
+from proxy_inference_engine.errors import StartupError
+
 Bytes = NDArray[np.uint8]
 
 _ALIGN = 4096
@@ -29,7 +31,10 @@ class Arena:
         self._num_shared: dict[int, int] = {}  # start → owners besides the first
         self._memory = np.empty(0, np.uint8)
         if self.num_bytes:
-            self._memory = np.frombuffer(mmap.mmap(-1, self.num_bytes), np.uint8)
+            try:
+                self._memory = np.frombuffer(mmap.mmap(-1, self.num_bytes), np.uint8)
+            except (OSError, OverflowError):
+                raise StartupError("there is not enough memory for the prefix cache: lower --cache-memory") from None
 
     def warm(self) -> threading.Thread:
         """Fault the pages in from a thread of its own, half of the time asleep. Where the system can't, do nothing."""

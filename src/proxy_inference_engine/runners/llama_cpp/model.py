@@ -44,7 +44,8 @@ class Model:
         params.progress_callback = self._progress
         self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
-            raise StartupError(f"llama.cpp cannot load {path.name!r}: not a model it knows, or a damaged file")
+            reason = "not a model it knows, or a damaged file (then download it again)"
+            raise StartupError(f"llama.cpp cannot load {path.name!r}: {reason}")
         if is_read and not vocab_only:
             huge_pages.gather()
         self.path = path

@@ -13,6 +13,8 @@ from proxy_inference_engine.server.breakers import Breakers
 from proxy_inference_engine.server.schemas.generating import Choosing, Generating
 from proxy_inference_engine.types import Limits, Sampling, State
 
+_USUAL_CHARS = 16  # of a token; what has no more is not looked at
+_SHRINKAGE = 4  # how many characters a tokenizer may make one of before it cuts
 _VOCABULARY_CHARS = 1 << 18
 
 
@@ -87,6 +89,23 @@ def check_prompt(ids: Sequence[int], context_tokens: int, param: str, *, needs_a
             "Shorten it.",
             param=param,
         )
+
+
+def check_text(num_chars: int, tokenizer: Tokenizer, context_tokens: int, param: str) -> None:
+    """Before a text is cut into tokens, which for one that is far too long would keep everybody waiting."""
+    if num_chars <= _USUAL_CHARS * context_tokens:
+        return
+    least = num_chars // (_SHRINKAGE * _longest_token(tokenizer))
+    if least >= context_tokens:
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {context_tokens} tokens, but the prompt has {num_chars} "
+            f"characters, which are more than {least} tokens. Shorten it.",
+            param=param,
+        )
+
+
+def _longest_token(tokenizer: Tokenizer) -> int:
+    return max(len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.num_tokens))
 
 
 def _first(wanted: float | None, default: float) -> float:

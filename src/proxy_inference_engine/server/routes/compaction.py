@@ -11,7 +11,7 @@ from starlette.responses import Response
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.output.answer import Answer
-from proxy_inference_engine.server.body import read_json
+from proxy_inference_engine.server.body import body_size, read_json
 from proxy_inference_engine.server.convert.responses_items import input_items, least_bytes, num_chars
 from proxy_inference_engine.server.convert.responses_object import usage_of
 from proxy_inference_engine.server.convert.usage import Tally
@@ -49,24 +49,28 @@ async def compact(http: HttpRequest) -> Response:
     body = await read_json(http.scope, http.receive, partial(validate, CompactRequest))
     services.check_model(body.model)
     services.drain.check()
+    if body.stream:
+        raise InvalidRequest("A compaction is not streamed.", param="stream")
     history = await gather(body, services.store, record.tenant)
-    items = await off_loop(lambda: history.items, history.num_chars)
+    size = history.num_chars + body_size(http.scope)
+    items = await off_loop(lambda: history.items, size)
     if not items:
         raise InvalidRequest("There is nothing to compact.", param="input")
     parts = divided(items)
     context = services.engine.context_tokens
-    asked = _summarising(body, min(context // _SHARE_SUMMARY, _MAX_SUMMARY_TOKENS))
+    most = min(context // _SHARE_SUMMARY, _MAX_SUMMARY_TOKENS)
+    asked = _summarising(body, min(body.max_output_tokens or most, most))
     asker = Asker(asked, services, new_id("resp_"), record.tenant)
     older = History((), parts.older)
-    seen = await see(http, await off_loop(lambda: _turns(asker, older), history.num_chars))
-    prepared = await off_loop(lambda: asker.prepare(seen.chats[0]), history.num_chars)
+    seen = await see(http, await off_loop(lambda: _turns(asker, older), size))
+    prepared = await off_loop(lambda: asker.prepare(seen.chats[0]), size)
 
     folded = _Summary(Tally([len(prepared.request.prompt_ids)], 1, record))
     stops = services.format.stop_strings
     generation = Generation(services.engine, [prepared.request], stops, services.metrics, prepared.machine.labels)
     made = await fold(http, services, generation, folded)
     kept = input_items(parts.kept, asker.id)
-    sealed = services.sealer.seal("compaction", {"summary": made["summary"], "items": kept})
+    sealed = services.sealer.of(record.tenant).seal("compaction", {"summary": made["summary"], "items": kept})
     item = {"id": new_id("cmp_"), "type": "compaction", "encrypted_content": sealed}
     answer = {"id": asker.id, "object": "response.compaction", "created_at": int(time()), "output": [item]}
     return json_response({**answer, "usage": made["usage"]}, skipped_headers(body, history, services, seen.ignored))
@@ -108,7 +112,7 @@ def _summarising(body: CompactRequest, max_tokens: int) -> CompactRequest:
 
 
 def _turns(asker: Asker, older: History) -> list[Interaction]:
-    return [*make_turns(asker.body, older, asker.services), Interaction.of(Role.USER, _PROMPT)]
+    return [*make_turns(asker, older), Interaction.of(Role.USER, _PROMPT)]
 
 
 class _Summary:

@@ -21,6 +21,7 @@ from proxy_inference_engine.server.convert.head import Head
 from proxy_inference_engine.server.convert.request import (
     check_ids,
     check_prompt,
+    check_text,
     extra_work,
     make_limits,
     make_sampling,
@@ -84,6 +85,7 @@ def prepare(body: CompletionRequest, services: Services, id_: str, tenant: str) 
 
 def _prompt_ids(prompt: Prompt, services: Services) -> tuple[int, ...]:
     if isinstance(prompt, str):
+        check_text(len(prompt), services.engine.tokenizer, services.engine.context_tokens, "prompt")
         return tuple(services.renderer.raw(prompt).ids)
     check_ids(prompt, services.engine.tokenizer, "prompt")
     return tuple(prompt)

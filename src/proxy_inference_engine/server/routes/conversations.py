@@ -42,7 +42,7 @@ async def create_conversation(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, NewConversation))
     record = new_conversation(_owner(http), body.metadata)
-    await services.store.save(record, conversation=record.id, items=_kept(body.items, services))
+    await services.store.save(record, conversation=record.id, items=_kept(body.items, services, _owner(http)))
     return json_response(record.body, ignored_headers(skipped_items(body.items)))
 
 
@@ -69,7 +69,7 @@ async def create_items(http: HttpRequest) -> Response:
     check_only_include(http.query_params)
     body = await read_json(http.scope, http.receive, partial(validate, NewItems))
     await _load(http)
-    items = _kept(body.items, services)
+    items = _kept(body.items, services, _owner(http))
     if not items:
         raise InvalidRequest(
             "None of these items can be kept: they are of tools that other servers host.", param="items"
@@ -104,12 +104,12 @@ async def delete_item(http: HttpRequest) -> Response:
     return json_response(record.body)
 
 
-def _kept(items: Sequence[AnyItem], services: Services) -> list[dict[str, Any]]:
+def _kept(items: Sequence[AnyItem], services: Services, owner: str) -> list[dict[str, Any]]:
     most = services.store.max_bytes
     for index, item in enumerate(items):
         if least_bytes(item) > most:
             raise item_too_large(most, param=f"items[{index}]")
-    return kept_items(items, services.sealer)
+    return kept_items(items, services.sealer.of(owner))
 
 
 def _owner(http: HttpRequest) -> str:

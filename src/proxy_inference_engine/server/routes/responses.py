@@ -10,7 +10,7 @@ from starlette.responses import Response
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.asking import Prepared
 from proxy_inference_engine.server.background import Following, Run
-from proxy_inference_engine.server.body import read_json
+from proxy_inference_engine.server.body import body_size, read_json
 from proxy_inference_engine.server.convert.relaxed import relaxed_headers
 from proxy_inference_engine.server.convert.request import extra_work
 from proxy_inference_engine.server.convert.responses_demand import demand_work
@@ -46,7 +46,7 @@ async def create_response(http: HttpRequest) -> Response:
 
     tally = Tally([len(prepared.request.prompt_ids)], 1, record)
     head = Head(asker.id, int(time()), services.model_id, body, services.defaults)
-    events = ResponseEvents(head, tally, _shape(body, services))
+    events = ResponseEvents(head, tally, _shape(body, services, record.tenant))
     stops = [*(body.stop or ()), *services.format.stop_strings]
     # Submitted last: from here on somebody always cancels it.
     generation = Generation(services.engine, [prepared.request], stops, services.metrics, prepared.machine.labels)
@@ -103,16 +103,16 @@ def _check(body: ResponseRequest) -> None:
 
 
 async def _prepare(http: HttpRequest, asker: Asker, history: History) -> tuple[Prepared, Seen]:
-    body, services = asker.body, asker.services
+    body = asker.body
     size = history.num_chars + len(body.instructions or "") + extra_work(body) + demand_work(body)
-    seen = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    seen = await see(http, await off_loop(lambda: make_turns(asker, history), size))
     return await off_loop(lambda: asker.prepare(seen.chats[0]), size), seen
 
 
-def _shape(body: ResponseRequest, services: Services) -> Shape:
+def _shape(body: ResponseRequest, services: Services, tenant: str) -> Shape:
     return Shape(
         custom_names=frozenset(tool.name for tool in body.tools if isinstance(tool, CustomTool)),
-        sealer=services.sealer if "reasoning.encrypted_content" in body.include else None,
+        sealer=services.sealer.of(tenant) if "reasoning.encrypted_content" in body.include else None,
         is_background=body.background,
     )
 
@@ -123,8 +123,8 @@ async def count_input_tokens(http: HttpRequest) -> Response:
     services.check_model(body.model)
     history = await gather(body, services.store, record.tenant)
     asker = Asker(body, services, new_id("resp_"), record.tenant)
-    size = history.num_chars + len(body.instructions or "") + sum(tool.num_schema_bytes for tool in body.tools)
-    seen = await see(http, await off_loop(lambda: make_turns(body, history, services), size))
+    size = history.num_chars + body_size(http.scope)
+    seen = await see(http, await off_loop(lambda: make_turns(asker, history), size))
     num_tokens = await off_loop(lambda: asker.num_tokens(seen.chats[0]), size)
     counted = {"object": "response.input_tokens", "input_tokens": num_tokens}
     return json_response(counted, skipped_headers(body, history, services, seen.ignored))

@@ -8,8 +8,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from proxy_inference_engine.errors import InvalidRequest
-from proxy_inference_engine.server.body import read_json
-from proxy_inference_engine.server.convert.messages import conversation, num_chars, prompt_end
+from proxy_inference_engine.server.body import body_size, read_json
+from proxy_inference_engine.server.convert.messages import conversation, prompt_end
 from proxy_inference_engine.server.convert.relaxed import ignored_headers
 from proxy_inference_engine.server.convert.request import check_ids
 from proxy_inference_engine.server.convert.tools import make_tools
@@ -25,7 +25,7 @@ async def tokenize(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, TokenizeRequest))
     services.check_model(body.model)
-    size = len(body.prompt or "") + _num_chars(body)
+    size = body_size(http.scope)
     seen = await see(http, await off_loop(lambda: conversation(body.messages or []), size))
     tokenized = await off_loop(lambda: _tokenized(body, seen.chats[0], services), size)
     return json_response(tokenized, ignored_headers(seen.ignored))
@@ -74,7 +74,7 @@ async def apply_template(http: HttpRequest) -> Response:
     services = services_of(http)
     body = await read_json(http.scope, http.receive, partial(validate, TemplateRequest))
     services.check_model(body.model)
-    text, headers = await off_loop(lambda: _rendered(body, services), _num_chars(body))
+    text, headers = await off_loop(lambda: _rendered(body, services), body_size(http.scope))
     return json_response({"prompt": text}, headers)
 
 
@@ -85,7 +85,3 @@ def _rendered(body: TemplateRequest, services: Services) -> tuple[str, Mapping[s
     end = prompt_end(turns, body)
     text = services.renderer.text(seen.chats[0], tools=tools, variables=body.chat_template_kwargs, **end)
     return text, ignored_headers(seen.ignored)
-
-
-def _num_chars(body: TokenizeRequest | TemplateRequest) -> int:
-    return num_chars(body.messages or []) + sum(tool.num_schema_bytes for tool in body.tools)

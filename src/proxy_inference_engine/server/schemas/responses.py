@@ -196,7 +196,7 @@ class Conversing(Generating):
     """What is said to the model: shared by answering, counting and compacting."""
 
     model: str = "default"
-    n: Literal[1] = 1
+    n: Annotated[int, Field(ge=1, le=1)] = 1
     input: Input = Field(default_factory=list)
     instructions: str | None = None
     previous_response_id: Annotated[str, Field(max_length=128)] | None = None
