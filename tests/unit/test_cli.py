@@ -24,13 +24,14 @@ from proxy_inference_engine.cli.conversation import Conversation
 from proxy_inference_engine.cli.flags import build_parser, parse
 from proxy_inference_engine.cli.serve import listen
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.engine.worker import Worker, WorkerStream
 from proxy_inference_engine.errors import ContextLengthExceeded, EngineFailure, StartupError
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Role
 from proxy_inference_engine.models.profile import Profile
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.types import Request
 
 MAX_FLAGS = 20
 
@@ -245,6 +246,30 @@ async def test_a_conversation_remembers_its_turns() -> None:
         ]
         conversation.clear()
         assert conversation.turns == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "penalty"),
+    [(Profile(), 1.0), (Profile(terminal_penalty=1.1), 1.1), (Profile(repetition_penalty=1.3), 1.3)],
+)
+async def test_a_terminal_has_a_penalty_of_its_own(
+    profile: Profile, penalty: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(StepEngine(FakeRunner(), max_cache_bytes=0))
+    worker.start()
+    submitted: list[Request] = []
+    submit = worker.submit
+
+    def note(request: Request) -> WorkerStream:
+        submitted.append(request)
+        return submit(request)
+
+    monkeypatch.setattr(worker, "submit", note)
+    try:
+        await answer(Conversation(worker, by_name("chatml"), profile), "hello")
+    finally:
+        worker.stop()
+    assert [request.sampling.repetition_penalty for request in submitted] == [penalty]
 
 
 async def test_leaving_an_answer_keeps_what_came_and_frees_the_engine() -> None:

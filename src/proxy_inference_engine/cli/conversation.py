@@ -81,6 +81,6 @@ class Conversation:
             top_p=defaults.top_p,
             top_k=defaults.top_k,
             min_p=defaults.min_p,
-            repetition_penalty=defaults.repetition_penalty,
+            repetition_penalty=max(defaults.repetition_penalty, defaults.terminal_penalty),
         )
         return Request(f"{_TENANT}-{secrets.token_hex(8)}", _TENANT, tuple(prompt.ids), sampling, Limits(num_left))

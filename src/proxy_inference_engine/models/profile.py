@@ -16,14 +16,16 @@ class Profile:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    terminal_penalty: float = 1.0  # of repetition, on a terminal: people there have nothing to set one with
     spaces_json: bool = False  # whether structured JSON has a space after commas and colons
 
 
 # (pattern of the name, pattern of the architecture, defaults); the first row that matches counts.
 _PROFILES: tuple[tuple[str, str, Profile], ...] = (
     # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
+    # Without a penalty on a terminal most of its longer answers end in a loop.
     # Spaces: `python -m benchmarks.spacing`, without them fewer fields are right.
-    ("*smollm2*instruct*", "*", Profile(temperature=0.2, top_p=0.9, spaces_json=True)),
+    ("*smollm2*instruct*", "*", Profile(temperature=0.2, top_p=0.9, terminal_penalty=1.1, spaces_json=True)),
 )
 
 
