@@ -249,6 +249,11 @@ class Process:
         return thread
 
 
+def waiting(seconds: float) -> str:
+    """What it says to whoever sent the signal."""
+    return f"waiting up to {seconds} s for what still runs; another signal ends it now\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_streams_finish(number: int) -> None:
     process, lines = Process(drain_seconds=10), list[str]()
@@ -259,7 +264,7 @@ def test_a_signal_lets_streams_finish(number: int) -> None:
         httpx.get(f"{process.url}/health")
     code, errors = process.wait()
     thread.join(10)
-    assert (code, errors) == (0, "")
+    assert (code, errors) == (0, waiting(10))
     assert lines[-2] == "data: [DONE]" and '"finish_reason":"length"' in lines[-4]
 
 
@@ -278,7 +283,7 @@ def test_what_comes_after_the_signal_is_refused() -> None:
         sock.sendall(body)
         answer = b"".join(iter(lambda: sock.recv(65536), b""))  # head and body may come one after the other
     assert answer.startswith(b"HTTP/1.1 503 ") and b'"code":"shutting_down"' in answer
-    assert process.wait() == (0, "")
+    assert process.wait() == (0, waiting(10))
     thread.join(10)
     assert lines[-2] == "data: [DONE]"
 
@@ -288,16 +293,16 @@ def test_streams_longer_than_the_drain_end_with_an_error() -> None:
     thread = process.stream(4000, lines)
     whole: list[httpx.Response] = []
     body = {**LONG, "max_tokens": 4000}
-    waiting = threading.Thread(
+    asking = threading.Thread(
         target=lambda: whole.append(httpx.post(f"{process.url}/v1/chat/completions", json=body, timeout=20))
     )
-    waiting.start()
+    asking.start()
     time.sleep(0.2)
     process.signal(signal.SIGTERM)
     code, errors = process.wait()
     thread.join(10)
-    waiting.join(10)
-    assert (code, errors) == (0, "")
+    asking.join(10)
+    assert (code, errors) == (0, waiting(0.3))
     assert lines[-2] == "data: [DONE]"
     assert json.loads(lines[-4].removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "shutting_down"

@@ -65,7 +65,7 @@ class DrainingServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._drain.begin()
         if self.server_state.tasks:
-            _log.warning("waiting up to %.0f s for what still runs; another signal ends it now", self._drain_seconds)
+            _log.warning("waiting up to %g s for what still runs; another signal ends it now", self._drain_seconds)
         timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._drain.end)
         try:
             await super().shutdown(sockets)
