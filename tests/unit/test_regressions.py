@@ -15,7 +15,7 @@ from proxy_inference_engine.runners.plan import plan_lanes
 from proxy_inference_engine.types import Limits, Sampling
 from tests.clock import Clock
 from tests.requests import make_request
-from tests.unit.cache.test_prefix import TOKEN_BYTES, Cache, ids_of
+from tests.unit.cache.text_cache import TOKEN_BYTES, Cache, ids_of
 from tests.unit.engine.driven import ABRUPT, ENDLESS, Driven, Faults
 from tests.unit.engine.test_worker import Start, start
 from tests.unit.engine.threads import (

@@ -35,13 +35,6 @@ def session(config: Config) -> Iterator[Conversation]:
         worker.stop()
 
 
-def read_all(*, is_wanted: bool) -> str:
-    """What stdin has, where that is wanted or it is no terminal; nothing where it is closed."""
-    if sys.stdin is None or not (is_wanted or not sys.stdin.isatty()):
-        return ""
-    return sys.stdin.read()
-
-
 async def speak(conversation: Conversation, question: str) -> None:
     """Write the answer as it comes. Reasoning is for people: dim on a terminal, left out elsewhere."""
     if sys.stdout is None:

@@ -5,53 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy_inference_engine.cache.prefix import Match, Path, PrefixCache, common_prefix
-from proxy_inference_engine.runners.base import Segment, TokenIds
+from proxy_inference_engine.cache.prefix import Match, PrefixCache, common_prefix
+from proxy_inference_engine.runners.base import Segment
 from proxy_inference_engine.runners.fake import FakeSegment
 from tests.unit.cache.naive import NaiveCache
-
-TOKEN_BYTES = FakeSegment.of(np.zeros(1, np.int32)).num_bytes
-ROOMY = 1000
-
-
-def ids_of(text: str) -> TokenIds:
-    return np.array([ord(char) for char in text], np.int32)
-
-
-class Cache:
-    """A PrefixCache spoken to in text; notes from where each export had to start."""
-
-    def __init__(self, max_tokens: int = ROOMY, *, can_splice: bool = True) -> None:
-        self.real = PrefixCache(max_tokens * TOKEN_BYTES, can_splice=can_splice)
-        self.exports: list[int] = []
-        self.segments: list[FakeSegment] = []
-
-    def insert(self, text: str, tenant: str = "a") -> None:
-        ids = ids_of(text)
-
-        def export(start: int) -> Segment:
-            self.exports.append(start)
-            self.segments.append(FakeSegment.of(ids[start:]))
-            return self.segments[-1]
-
-        self.real.insert(tenant, ids, export, TOKEN_BYTES)
-        self.real.check()
-
-    def match(self, text: str, tenant: str = "a") -> str:
-        """The text that the matched segments restore."""
-        match = self.real.match(tenant, ids_of(text))
-        self.real.check()
-        return restored(match)
-
-
-def restored(match: Match) -> str:
-    text = ""
-    for segment in match.segments:
-        assert isinstance(segment, FakeSegment) and not segment.is_freed
-        text += "".join(map(chr, segment.ids))
-    assert len(text) >= match.num_tokens
-    return text[: match.num_tokens]
-
+from tests.unit.cache.text_cache import ROOMY, TOKEN_BYTES, Cache, ids_of, restored
 
 # Matching
 
@@ -363,68 +321,3 @@ def test_common_prefix(a: str, b: str) -> None:
 
 def test_common_prefix_of_nothing() -> None:
     assert common_prefix(ids_of(""), ids_of("a")) == common_prefix(ids_of(""), ids_of("")) == 0
-
-
-# What a second tier needs
-
-
-def told(cache: Cache) -> list[tuple[str, list[str]]]:
-    """Notes every text that is evicted, and the parts it is made of, all of them still there."""
-    notes: list[tuple[str, list[str]]] = []
-
-    def note(path: Path) -> None:
-        segments = [segment for segment in path.segments if isinstance(segment, FakeSegment)]
-        assert not any(segment.is_freed for segment in segments)
-        notes.append(("".join(map(chr, path.ids)), ["".join(map(chr, segment.ids)) for segment in segments]))
-
-    cache.real.on_evict = note
-    return notes
-
-
-def test_who_listens_hears_of_a_text_before_its_end_is_freed() -> None:
-    cache = Cache()
-    notes = told(cache)
-    for text in ("hello", "help", "yes"):
-        cache.insert(text)
-    cache.real.clear()
-    assert notes == [("hello", ["hel", "lo"]), ("help", ["hel", "p"]), ("hel", ["hel"]), ("yes", ["yes"])]
-    assert all(segment.is_freed for segment in cache.segments)
-
-
-def test_of_snapshots_the_text_has_one_part() -> None:
-    cache = Cache(can_splice=False)
-    notes = told(cache)
-    for text in ("hello", "hel"):
-        cache.insert(text)
-    cache.real.clear()
-    assert notes == [("hello", ["hello"]), ("hel", ["hel"])]
-
-
-@pytest.mark.parametrize(
-    ("can_splice", "texts"), [(True, ["yes", "help", "hello"]), (False, ["yes", "hel", "help", "hello"])]
-)
-def test_texts_come_the_most_recent_first(can_splice: bool, texts: list[str]) -> None:
-    cache = Cache(can_splice=can_splice)
-    for text in ("hello", "hel", "help", "yes"):
-        cache.insert(text)
-    assert ["".join(map(chr, path.ids)) for path in cache.real.texts()] == texts
-
-
-@pytest.mark.parametrize(
-    ("can_splice", "start", "left"),
-    [
-        (True, 0, ["yes"]),
-        (True, 2, ["yes"]),
-        (True, 3, ["help", "yes"]),
-        (False, 0, ["hello", "help", "yes"]),
-        (False, 2, ["hello", "help", "yes"]),
-        (False, 4, ["help", "hel", "yes"]),
-    ],
-)
-def test_what_is_forgotten_takes_along_what_needs_it(can_splice: bool, start: int, left: list[str]) -> None:
-    cache = Cache(can_splice=can_splice)
-    for text in ("hello", "hel", "help", "yes"):
-        cache.insert(text)
-    cache.real.forget("a", ids_of("hello"), start)
-    cache.real.check()
-    assert sorted("".join(map(chr, path.ids)) for path in cache.real.texts()) == sorted(left)
