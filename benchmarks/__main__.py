@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import proxy_inference_engine
-from benchmarks import machine, report
-from benchmarks.client import RequestFailed
-from benchmarks.environments import ROOT, NotInstalled
-from benchmarks.measurement import Job, Measured, measure
-from benchmarks.models import Models, find_models, make_checkpoint
-from benchmarks.peers import LLAMA_CPP_PYTHON, Peer, all_peers
-from benchmarks.process import NotStarted
-from benchmarks.prompts import Prompts
-from benchmarks.quiet import Patience
-from benchmarks.results import Run, ServerResult
-from benchmarks.workloads import QUICK, Plan
+from benchmarks.report import machine, markdown
+from benchmarks.report.results import Run, ServerResult
+from benchmarks.servers.client import RequestFailed
+from benchmarks.servers.environments import ROOT, NotInstalled
+from benchmarks.servers.models import Models, find_models, make_checkpoint
+from benchmarks.servers.peers import LLAMA_CPP_PYTHON, Peer, all_peers
+from benchmarks.servers.process import NotStarted
+from benchmarks.work.measurement import Job, Measured, measure
+from benchmarks.work.prompts import Prompts
+from benchmarks.work.quiet import Patience
+from benchmarks.work.workloads import QUICK, Plan
 from proxy_inference_engine.config import available_cores
 
 _RESULTS = ROOT / "benchmarks" / "results"
@@ -29,8 +29,8 @@ def main() -> None:
     options = _options()
     folder = options.out or (_QUICK_RESULTS if options.quick else _RESULTS)
     run = Run.read(folder / "latest.json") if options.render else asyncio.run(_until_stopped(options, folder))
-    report.write(run, folder)
-    print("\n" + report.render(run))
+    markdown.write(run, folder)
+    print("\n" + markdown.render(run))
     print(f"written to {folder}")
 
 
@@ -87,7 +87,7 @@ async def _run(options: argparse.Namespace, folder: Path) -> Run:
             if result.reason is None:
                 _say(f"round {number + 1} of {num_rounds}: {peer.title}")
                 await _measure(peer, result, job, run)
-                report.write(run, folder)
+                markdown.write(run, folder)
     return run
 
 

@@ -4,6 +4,7 @@ One thread, made-up logits: few steep ones over a long tail (a nucleus of 0.9 ho
 the worst case for top_p. Prints the median and the 99th percentile.
 """
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,9 @@ class Timing:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.sampling", description="What choosing a token costs."
+    ).parse_args()
     print(f"{'case':<44}" + "".join(f"{num:>12} p50    p99" for num in _VOCABULARIES) + "   (µs)")
     for timings in zip(*(measure(num_tokens) for num_tokens in _VOCABULARIES), strict=True):
         cells = "".join(f"{timing.p50_us:>16.1f} {timing.p99_us:>6.1f}" for timing in timings)

@@ -1,21 +1,22 @@
-"""Settings of llama.cpp's server side by side, to choose those in `peers.py`: `python -m benchmarks.settings`.
+"""Settings of llama.cpp's server side by side, to choose those in `servers/peers.py`: `python -m benchmarks.settings`.
 
 A short round of every workload for each, on the given file.
 """
 
+import argparse
 import asyncio
 import datetime
 from dataclasses import replace
 
-from benchmarks.environments import NotInstalled
-from benchmarks.measurement import Job, measure
-from benchmarks.models import Models, find_models
-from benchmarks.peers import Peer, all_peers, native_options
-from benchmarks.process import NotStarted
-from benchmarks.prompts import Prompts
-from benchmarks.quiet import Patience
-from benchmarks.samples import FIGURES, median
-from benchmarks.workloads import QUICK
+from benchmarks.report.samples import FIGURES, median
+from benchmarks.servers.environments import NotInstalled
+from benchmarks.servers.models import Models, find_models
+from benchmarks.servers.peers import Peer, all_peers, native_options
+from benchmarks.servers.process import NotStarted
+from benchmarks.work.measurement import Job, measure
+from benchmarks.work.prompts import Prompts
+from benchmarks.work.quiet import Patience
+from benchmarks.work.workloads import QUICK
 from proxy_inference_engine.config import available_cores
 
 _KEYS = ("decode", "cold_ttft", "wide", "wide_gap_p99", "chat_ttft_p50", "turns_ttft_p50")
@@ -23,6 +24,9 @@ _PATIENCE_SECONDS = 600
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.settings", description="Settings of llama.cpp's server side by side."
+    ).parse_args()
     threads = available_cores()
     models = find_models(threads, print)
     peer = next(peer for peer in all_peers(models, threads) if peer.key == "llama-server")

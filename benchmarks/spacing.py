@@ -3,6 +3,7 @@
 Sentences that state facts, a schema that asks for them, greedy answers: how many fields are right, spaced and compact.
 """
 
+import argparse
 import json
 import random
 from typing import Any, NamedTuple
@@ -52,6 +53,9 @@ def schema_of(case: Case) -> dict[str, Any]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.spacing", description="Whether JSON without spaces costs correct answers."
+    ).parse_args()
     file = resolve(None)
     words = load_words(Config())
     tokenizer, family = words.tokenizer, detect(words.chat_template)

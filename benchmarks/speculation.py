@@ -1,8 +1,7 @@
 """Whether guessing ahead pays: `python -m benchmarks.speculation [--quick] [--exact] [--draft-model FILE]`.
 
 An engine in this process on the bundled model. First what a pass costs by the number of guessed tokens in it;
-then answers with drafts of known quality, with guesses from the text's own past and, where one is given, from a draft
-model, for one stream and for several.
+then answers with drafts of known quality and, where one is given, from a draft model, for one stream and for several.
 The ways take turns, so that a slow minute of the machine hits them all.
 """
 
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.models import Models, find_models
-from benchmarks.prompts import Prompts
+from benchmarks.servers.models import Models, find_models
+from benchmarks.work.prompts import Prompts
 from proxy_inference_engine.config import available_cores
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.runners.base import Lane, Row
@@ -43,7 +42,6 @@ class Way:
     """One way to compute the same answers."""
 
     name: str
-    num_own: int = 0  # most tokens guessed from the text's own past
     wrong_every: int | None = None  # a draft of the answer in which one of so many tokens is wrong
     draft: LlamaRunner | None = None
 
@@ -62,7 +60,6 @@ _WAYS = (
     Way("draft, all right", wrong_every=_MAX_TOKENS + 1),
     Way("draft, 1 in 20 wrong", wrong_every=20),
     Way("draft, 1 in 3 wrong", wrong_every=3),
-    *(Way(f"own text, at most {num_own}", num_own=num_own) for num_own in (4, 8, 16)),
 )
 
 
@@ -76,7 +73,7 @@ def main() -> None:
     threads = available_cores()
     models = find_models(threads, print)
     runner = _load(models.converted, threads, is_exact=options.exact)
-    ways = _WAYS
+    ways: tuple[Way, ...] = _WAYS
     if options.draft_model is not None:
         draft = _load(options.draft_model, threads, is_exact=options.exact)
         ways = (*ways, Way(f"draft model, at most {_DRAFT_TOKENS}", draft=draft))
@@ -151,7 +148,7 @@ def _print_ways(runner: LlamaRunner, requests: Sequence[Request], num_rounds: in
 
 def _run(runner: LlamaRunner, requests: Sequence[Request], way: Way, answers: dict[str, list[int]]) -> Run:
     """From the first step to the last, prompts included; nothing is cached between runs."""
-    engine = StepEngine(runner, max_cache_bytes=0, ngram_draft_tokens=way.num_own)
+    engine = StepEngine(runner, max_cache_bytes=0)
     if way.draft is not None:
         engine.draft_with(way.draft, _DRAFT_TOKENS)
     heard: dict[str, list[int]] = {request.id: [] for request in requests}
@@ -162,9 +159,9 @@ def _run(runner: LlamaRunner, requests: Sequence[Request], way: Way, answers: di
         for request_id, _, output in engine.step():
             if isinstance(output, Token):
                 heard[request_id].append(output.id)
-    totals = engine.totals
+    stats = engine.stats
     seconds = time.perf_counter() - began
-    return Run(seconds, totals.steps, totals.draft_tokens, totals.draft_tokens_accepted, heard)
+    return Run(seconds, stats.total_steps, stats.total_draft_tokens, stats.total_draft_tokens_accepted, heard)
 
 
 def _draft(way: Way, answers: dict[str, list[int]], number: int) -> tuple[int, ...]:

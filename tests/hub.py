@@ -1,4 +1,7 @@
-"""A Hugging Face hub on this machine: real HTTP, real digests, redirects to a second host, and faults on demand."""
+"""A Hugging Face hub on this machine: real HTTP, real digests, redirects to a second host, and faults on demand.
+
+It is a package registry too: the files of a package are those of the repository `simple/<package>`.
+"""
 
 import hashlib
 import json
@@ -11,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.polling import HANG_S
 
 COMMIT, OTHER_COMMIT = "0123456789abcdef0123456789abcdef01234567", "f" * 40
 _LARGE = (".gguf", ".safetensors", ".bin")  # what is kept in LFS
@@ -38,10 +43,12 @@ class Hub:
         self.release = threading.Event()
         self.refusals: list[tuple[int, dict[str, str]]] = []  # answers to the next requests
         self.served: dict[str, bytes] = {}  # other bytes than those that were listed
+        self.tags: dict[str, str] = {}  # other tags than the digests
         self.token: str | None = None  # who has another one is refused
         self.has_ranges = True
         self.has_lengths = True
         self.elsewhere: str | None = None  # where files are redirected to
+        self.storage: str | None = None  # the address of a server that hf-xet may ask for files
         self.scheme = "http"
         self.port = 0
 
@@ -115,11 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.refusals:
             status, headers = hub.refusals.pop(0)
             return self._answer(status, b"", headers)
+        if path.startswith("/simple/"):
+            return self._list_package(path.strip("/"))
         if path.startswith("/stored/"):
             owner, model, name = path.removeprefix("/stored/").split("/", 2)
             return self._send_file(f"{owner}/{model}", name)
         if hub.token is not None and token != f"Bearer {hub.token}":
             return self._answer(401, b"", {"X-Error-Code": "GatedRepo"})
+        if "/xet-read-token/" in path:
+            grant = {"accessToken": "storage", "exp": int(time.time()) + 3600, "casUrl": hub.storage}
+            return self._answer(200, json.dumps(grant).encode(), {})
+        if path == "/api/models":
+            return self._search(urlsplit(self.path).query)
         if path.startswith("/api/models/"):
             repository, _, revision = path.removeprefix("/api/models/").partition("/revision/")
             return self._list(repository, revision)
@@ -137,6 +151,20 @@ class _Handler(BaseHTTPRequestHandler):
         listing = hub.describe(repository, hub.commits[revision]) if hub.listing is None else hub.listing
         self._answer(200, listing if isinstance(listing, bytes) else json.dumps(listing).encode(), {})
 
+    def _search(self, query: str) -> None:
+        wanted = parse_qs(query)
+        names = [name for name in self.state.repositories if wanted["search"][0].lower() in name.lower()]
+        found = [{"id": name, "downloads": 5, "likes": 1, "tags": ["gguf"]} for name in names]
+        listing = found[: int(wanted["limit"][0])] if self.state.listing is None else self.state.listing
+        self._answer(200, listing if isinstance(listing, bytes) else json.dumps(listing).encode(), {})
+
+    def _list_package(self, repository: str) -> None:
+        if repository not in self.state.repositories:
+            return self._answer(404, b"", {})
+        names = self.state.repositories[repository]
+        links = "".join(f'<a href="../../stored/{repository}/{name}#sha256=0">{name}</a><br/>' for name in names)
+        self._answer(200, f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), {"Content-Type": "text/html"})
+
     def _redirect(self, repository: str, commit: str, name: str) -> None:
         """Files in LFS lie on another host, the others are sent as they are."""
         data = self.state.repositories[repository][name]
@@ -149,12 +177,14 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Etag": f'"{digest(name, data)}"',
             "X-Linked-Size": str(len(data)),
         }
+        if self.state.storage is not None:
+            headers["X-Xet-Hash"] = digest(name, data)  # any 64 digits: the storage knows files by them
         self._answer(302, b"", headers)
 
     def _send_file(self, repository: str, name: str) -> None:
         data = self.state.repositories[repository][name]
         headers = {
-            "ETag": f'"{digest(name, data)}"',
+            "ETag": f'"{self.state.tags.get(name) or digest(name, data)}"',
             "Accept-Ranges": "bytes",
             "X-Repo-Commit": self.state.commits["main"],
         }
@@ -162,9 +192,10 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         if wanted is None or not self.state.has_ranges:
             return self._answer(200, data, headers, is_file=True)
-        start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-        headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self._answer(206, data[start:], headers, is_file=True)
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        start, end = int(first), int(last) + 1 if last else len(data)
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        self._answer(206, data[start:end], headers, is_file=True)
 
     def _answer(self, status: int, data: bytes, headers: dict[str, str], *, is_file: bool = False) -> None:
         self.send_response(status)
@@ -182,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         if is_file and self.state.stalls:
             num_bytes = self.state.stalls.pop(0)
             self.wfile.write(data[:num_bytes])
-            self.state.release.wait(30)
+            self.state.release.wait(HANG_S)
             data = b""
         self.wfile.write(data)
 

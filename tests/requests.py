@@ -18,6 +18,8 @@ def make_request(
     num_choices: int = 1,
     num_top_logprobs: int | None = None,
     num_prompt_logprobs: int | None = None,
+    adapter: str | None = None,
+    priority: int = 0,
 ) -> Request:
     """`prompt` is text for the byte tokenizer, or ids. `limits` replaces `max_tokens`."""
     return Request(
@@ -29,6 +31,8 @@ def make_request(
         num_choices=num_choices,
         num_top_logprobs=num_top_logprobs,
         num_prompt_logprobs=num_prompt_logprobs,
+        adapter=adapter,
+        priority=priority,
     )
 
 

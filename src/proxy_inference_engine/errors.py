@@ -13,15 +13,27 @@
     │   ├── UnsupportedMedia        415
     │   ├── HeadersTooLarge         431  code headers_too_large
     │   ├── QueueFull               429  code queue_full, Retry-After
+    │   ├── RateLimited             429  code rate_limit_exceeded, Retry-After
     │   └── QuotaExceeded           429  code insufficient_quota
     ├── EngineError                 what happened on our side
     │   ├── EngineFailure           500
-    │   └── Unavailable             503
+    │   ├── StorageCorrupt          500  code storage_corrupt
+    │   └── Unavailable             503  Retry-After, where it is known
+    │       ├── Busy                503  code server_busy, Retry-After
     │       └── StoreError          503  code storage_full, storage_unavailable
     └── StartupError                one plain line on the terminal, exit code 1
 
-The mapping to a response body lives in `server/failures.py`, once.
+The mapping to a response body lives in `server/http/errors.py`, once.
 """
+
+from collections.abc import Callable, Mapping
+
+_MAX_WORD = 64
+# What ends a thread. All else that goes wrong in one request ends that request alone, also what is no Exception: a
+# library written in Rust raises its panics as a BaseException of their own.
+ENDINGS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+# In a message: where the name of the parameter stands, in quotes. No word that `shorten` or `repr` quotes has it.
+PARAM = "\0param\0"
 
 
 class PieError(Exception):
@@ -30,13 +42,27 @@ class PieError(Exception):
     status = 500
     type = "server_error"
     code: str | None = None
+    details: Mapping[str, object] | None = None  # what a program may read, where an API has a place for it
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self._text = message
         self.param = param
         if code is not None:
             self.code = code
+
+    @property
+    def message(self) -> str:
+        """Made late: on its way out an error may learn what the client calls the parameter."""
+        return self._text.replace(PARAM, repr(self.param))
+
+    def rename(self, name_param: Callable[[str], str]) -> None:
+        """Name the parameter as `name_param` has it: layers below know no API's own words."""
+        if self.param is not None:
+            self.param = name_param(self.param)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class ClientError(PieError):
@@ -103,6 +129,18 @@ class QueueFull(ClientError):
         self.retry_after_s = retry_after_s
 
 
+class RateLimited(ClientError):
+    """A key has used as many requests or tokens as it may in this time."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, unit: str, *, retry_after_s: int) -> None:
+        super().__init__(f"This key has used as many {unit} as it may for now; try again in {retry_after_s} seconds.")
+        self.retry_after_s = retry_after_s
+
+
 class QuotaExceeded(ClientError):
     """A key keeps as many objects as it may; only deleting some helps, waiting does not."""
 
@@ -119,9 +157,29 @@ class EngineFailure(EngineError):
     code = "engine_failure"
 
 
+class StorageCorrupt(EngineError):
+    """One stored object is damaged. It can be deleted, and every other can be read."""
+
+    code = "storage_corrupt"
+
+
 class Unavailable(EngineError):
     status = 503
     code = "engine_unavailable"
+    retry_after_s: int | None = None  # when it is worth another try; None: nobody knows
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class Busy(Unavailable):
+    """Too much is going on at once; a little later it is not."""
+
+    code = "server_busy"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: int | None = 1) -> None:
+        super().__init__(message, code=code, retry_after_s=retry_after_s)
 
 
 class StoreError(Unavailable):
@@ -132,3 +190,9 @@ class StoreError(Unavailable):
 
 class StartupError(PieError):
     """The server cannot start; printed as one line."""
+
+
+def shorten(text: str, length: int = _MAX_WORD) -> str:
+    """A client's own word, safe to quote in a message: one line, printable, not long."""
+    printable = "".join(c if c.isprintable() else "?" for c in text[: length + 1])
+    return printable if len(printable) <= length else printable[:length] + "…"

@@ -1,17 +1,24 @@
 """Logging: one line a record on stderr, `time level logger message key=value …`, and its traceback if it has one.
 
-Nobody logs prompts or answers.
+Nobody logs prompts or answers. Nobody waits for whoever reads them either: a thread writes the lines, and those that
+find too many before them are counted instead.
 
 Key and value pairs come as `logger.info("message", extra={"fields": {…}})`.
 """
 
 import json
 import logging
+import os
+import queue
 import sys
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
 PACKAGE = "proxy_inference_engine"
+MAX_LINES = 8192  # that may wait to be written
+_LAST_SECONDS = 1.0  # what waits at the end gets this long
 
 
 class LineFormatter(logging.Formatter):
@@ -29,16 +36,91 @@ class LineFormatter(logging.Formatter):
         return line
 
 
+class LineHandler(logging.Handler):
+    """Hands lines to a thread that writes them: a full pipe or a stopped terminal holds up that thread alone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter())
+        self.num_dropped = 0
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_LINES)
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record) + "\n")
+        except queue.Full:
+            self.num_dropped += 1
+        except Exception:
+            self.handleError(record)
+        if self._thread is None:  # under the handler's lock
+            self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+            self._thread.start()
+
+    def flush(self) -> None:
+        """Wait until everything is written, but not for long: nobody may be reading."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: self._lines.unfinished_tasks == 0, _LAST_SECONDS)
+
+    def close(self) -> None:
+        self.flush()
+        if self._thread is not None:
+            with suppress(queue.Full):  # then the thread is stuck, and ends with the program
+                self._lines.put_nowait(None)
+        super().close()
+
+    def _write_all(self) -> None:
+        num_told = 0
+        while (line := self._lines.get()) is not None:
+            self._write(line)
+            num_dropped = self.num_dropped
+            if num_dropped > num_told:
+                self._write(self._gap(num_dropped - num_told))
+                num_told = num_dropped
+            self._lines.task_done()
+        self._lines.task_done()
+
+    def _gap(self, num_lines: int) -> str:
+        text = "lines were dropped: nobody read in time"
+        record = logging.LogRecord(f"{PACKAGE}.log", logging.WARNING, "", 0, text, (), None)
+        record.fields = {"dropped": num_lines}
+        return self.format(record) + "\n"
+
+    def _write(self, line: str) -> None:
+        with suppress(AttributeError, OSError, ValueError):  # a full disk, or a terminal that was closed or never there
+            descriptor = _descriptor(self._stream)
+            if descriptor is None:
+                self._stream.write(line)
+                return
+            # Past the stream's own buffer: whoever is stuck inside that holds a lock which Python needs to end.
+            data = line.encode("utf-8", "backslashreplace")
+            while data:
+                data = data[os.write(descriptor, data) :]
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None  # a stream in memory
+
+
+def num_dropped() -> int:
+    """Lines that were never written because nobody read those before them."""
+    return sum(handler.num_dropped for handler in logging.getLogger().handlers if isinstance(handler, LineHandler))
+
+
 def configure(level: str, stream: TextIO | None = None) -> None:
     """Send every logger to `stream` (stderr). Calling it again replaces what was set."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(LineFormatter())
     root = logging.getLogger()
-    root.handlers = [handler]
+    for handler in root.handlers:
+        if isinstance(handler, LineHandler):
+            handler.close()
+    root.handlers = [LineHandler(sys.stderr if stream is None else stream)]
     root.setLevel(logging.WARNING)
     logging.getLogger(PACKAGE).setLevel(level.upper())
-    # A full disk or a closed terminal must not disturb the requests.
-    logging.raiseExceptions = False
+    logging.raiseExceptions = False  # a record that cannot be formatted disturbs no request
 
 
 def _escape(text: str) -> str:

@@ -1,12 +1,12 @@
-"""The values that travel between the layers: a proved Request in, Outputs back.
+"""The values that travel between the layers: a checked Request in, Outputs back.
 
 Nothing here validates (the edge did) and nothing here knows HTTP, text or tensors.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from proxy_inference_engine.errors import PieError
 
 FinishReason = Literal["stop", "length"]
+
+IDLE_PRIORITY = 1_000_000  # a request of this priority, or a larger one, fills time that nobody else wants
 
 # Where in its answer a choice stands. Sampling may differ from one to the next.
 State = Literal["text", "reasoning", "tool_call", "structured"]
@@ -38,7 +40,21 @@ class Sampling:
     dry_breakers: frozenset[int] = frozenset()  # token ids no repetition runs across
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0  # 0: off
+    dynatemp_range: float = 0.0  # around the temperature
+    dynatemp_exponent: float = 1.0
+    mirostat: int = 0  # version 1 or 2; 0: off
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+# Fields of Sampling that say how a step is done, and mean nothing while another field leaves that step out.
+STEP_PARAMETERS = (
+    *("repetition_window", "dry_base", "dry_allowed_length", "dry_breakers", "xtc_threshold"),
+    *("dynatemp_exponent", "mirostat_tau", "mirostat_eta"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +98,25 @@ class Matcher(Protocol):
 class Constraint(Protocol):
     """What binds the answers of a request: compiled once, walked by each choice on its own."""
 
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the answer as llguidance compiles it, for an engine that is elsewhere; None: there is none.
+
+        Marker tokens stand in it by their ids in this model's vocabulary. The bounds of reasoning are not in it.
+        """
+        ...
+
+    @property
+    def bounds_reasoning(self) -> bool:
+        """Whether the reasoning has a least or a largest number of tokens."""
+        ...
+
     def start(self) -> Matcher: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:
-    """A decoded picture. Equal pictures have equal digests."""
+    """A decoded image. Equal images have equal digests."""
 
     digest: bytes  # 32 bytes, of the size and the pixels
     pixels: NDArray[np.uint8]  # (height, width, 3), RGB, upright
@@ -104,7 +133,7 @@ class ImageSpan:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the engine runs: proved at the edge, frozen, in token ids."""
+    """What the engine runs: checked at the edge, frozen, in token ids."""
 
     id: str
     tenant: str
@@ -113,11 +142,39 @@ class Request:
     limits: Limits
     num_choices: int = 1
     num_top_logprobs: int | None = None  # None: no log-probabilities; 0: the chosen token's only
-    num_prompt_logprobs: int | None = None  # the same for every prompt token (echo)
+    marks_forced: bool = False  # log-probabilities say which tokens the grammar forced
+    num_prompt_logprobs: int | None = None  # of every prompt token (echo); None: none; 0: that token's only
     constraint: Constraint | None = None
     draft_ids: tuple[int, ...] = ()  # the client's guess of the answer, to be checked several tokens at a time
     state_sampling: Mapping[State, Sampling] = field(default_factory=lambda: MappingProxyType({}))
+    pin_seconds: float = 0.0  # how long the KV of the prompt is kept before others, once it is computed
     images: tuple[ImageSpan, ...] = ()  # from the first to the last; `prompt_ids` has the family's image token there
+    adapter: str | None = None  # the name of a LoRA adapter that was loaded with the model
+    priority: int = 0  # smaller ones are served first
+
+
+class Shortcut:
+    """A fast way that honours some fields of a Sampling or Request, and is taken where all others have their defaults.
+
+    So a field that is added later closes every shortcut that was not taught it, instead of being ignored there.
+    """
+
+    def __init__(self, *honoured: str) -> None:
+        self._honoured = frozenset(honoured)
+        self._others: dict[type, tuple[tuple[str, object], ...]] = {}  # the defaults of fields that are not honoured
+
+    def takes(self, value: Sampling | Request) -> bool:
+        kind = type(value)
+        if kind not in self._others:
+            assert self._honoured <= {each.name for each in fields(kind)}, f"{kind.__name__} has no such field"
+            others = [each for each in fields(kind) if each.name not in self._honoured]
+            self._others[kind] = tuple((each.name, _default(each)) for each in others)
+        return all(getattr(value, name) == default for name, default in self._others[kind])
+
+
+def _default(of: Field[Any]) -> object:
+    """The default of a field. MISSING where it has none: equal to nothing, so that such a field has to be honoured."""
+    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +184,7 @@ class Logprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    is_forced: bool | None = None  # whether the grammar left no choice; None: nobody asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +193,7 @@ class Prefilled:
 
     num_cached_tokens: int
     prompt_logprobs: tuple[Logprob | None, ...] | None = None  # one per prompt token, None for the first
+    queued_ms: float = field(default=0.0, compare=False)  # before anything of it was computed
 
 
 class Token(NamedTuple):  # made for every token of every stream: a frozen dataclass takes nearly twice as long to make
@@ -169,6 +228,7 @@ class Finished:
     timings: Timings
     num_accepted: int = 0  # tokens of the client's guess that were right, and that were not
     num_rejected: int = 0
+    num_cached_tokens: int = 0  # of the prompt, where that is known only in the end
 
 
 @dataclass(frozen=True, slots=True)

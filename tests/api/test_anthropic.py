@@ -12,13 +12,15 @@ from anthropic import Anthropic
 from anthropic.types import Message
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.engine.admission import Admission
+from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.server.sse import Patience
+from proxy_inference_engine.server.http.sse import Patience
 from tests.api import running as api
 from tests.api.running import MODEL, Running, on_every_runner, running
+from tests.clock import Clock
+from tests.unit.engine.threads import Gate
 
 HELLO: Any = api.HELLO
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 40, "messages": HELLO}
@@ -241,10 +243,10 @@ WRONG: list[tuple[str, dict[str, Any], int, str, str]] = [
     ("POST", {**ASK, "messages": TOOL_LOOP[:2]}, 400, "invalid_request_error", "results"),
     (
         "POST",
-        {**ASK, "messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
+        {**ASK, "system": [{"type": "document", "source": {}}]},
         400,
         "invalid_request_error",
-        "'messages[0].content[0]' is of type 'document'",
+        "'system[0]' is of type 'document'",
     ),
     (
         "POST",
@@ -281,9 +283,14 @@ def test_bodies_that_are_none(http: httpx.Client, path: str) -> None:
 
 
 def test_other_routes_keep_their_shape(http: httpx.Client) -> None:
-    for path in ("/v1/chat/completions", "/v1/messages/", "/v1/messages/x"):
+    for path in ("/v1/chat/completions", "/v1/messagesx"):
         error = http.post(path, json={}).json()
         assert set(error) == {"error"} and set(error["error"]) == {"message", "type", "param", "code"}
+
+
+def test_what_lies_below_has_its_shape(http: httpx.Client) -> None:
+    for path in ("/v1/messages/", "/v1/messages/x", "/v1/messages/batches"):
+        assert http.post(path, json={}).json()["type"] == "error"
 
 
 def test_keys() -> None:
@@ -336,10 +343,14 @@ def test_a_stream_that_breaks_says_so() -> None:
 
 
 def test_a_silent_model_pings_in_events() -> None:
-    patience = Patience(first_ping_s=0.03, next_ping_s=0.05)
-    with running(FakeRunner(step_seconds=lambda _: 0.15), patience=patience) as live:
-        with live.http() as http:
-            text = http.post("/v1/messages", json={**ASK, "stream": True, "max_tokens": 3}).text
+    gate, patience = Gate(), Patience(first_ping_s=0.03, next_ping_s=0.05)
+    with running(gate.runner(), patience=patience, clock=Clock()) as live:
+        body, text = {**ASK, "stream": True, "max_tokens": 3}, ""
+        with live.http() as http, http.stream("POST", "/v1/messages", json=body) as response:
+            for chunk in response.iter_text():
+                text += chunk
+                if "event: ping" in text:
+                    gate.open()
         assert 'event: ping\ndata: {"type":"ping"}\n\n' in text and ": ping\n" not in text.replace("event: ping\n", "")
         assert text.endswith('data: {"type":"message_stop"}\n\n')
         with claude(live) as client:

@@ -214,7 +214,7 @@ def test_the_generation_prompt_can_be_left_out(http: httpx.Client) -> None:
 def test_fields_without_effect_are_echoed_where_the_format_does(client: OpenAI) -> None:
     plain = ask(client)
     answer = ask(client, metadata={"a": "b"}, service_tier="flex", user="me", prompt_cache_key="k", verbosity="low")
-    assert answer.metadata == {"a": "b"} and answer.service_tier == "default"
+    assert answer.metadata == {"a": "b"} and answer.service_tier == "flex"
     assert plain.metadata is None and plain.service_tier is None
     assert answer.choices[0].message.content == plain.choices[0].message.content
 

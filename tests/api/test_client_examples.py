@@ -127,11 +127,61 @@ def test_codex(work: Path) -> None:
         sandbox_mode = "read-only"
     """
     with agent(THOUGHT + "I will look.\n" + call("exec_command", cmd="cat secret.txt"), ANSWER) as (live, writer):
-        (home / "config.toml").write_text(settings + example("responses", "toml", live))
+        # A byte is a token here, so it begins with far more of them than with any model.
+        (home / "config.toml").write_text(settings + example("responses", "toml", live).replace("40960", "280000"))
         command = f'PATH="{program}:$PATH"; ' + example("responses", "bash", live)
         assert run(["sh", "-c", command], work, home, {"CODEX_HOME": str(home)}).strip() == ANSWER
         assert statuses(live) == {("/v1/responses", "200"): 2}
         check_loop(live, writer)
+
+
+MCP_SERVER = """
+import json, sys
+schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+tools = [{"name": "look_up", "description": "Looks up a word.", "inputSchema": schema}]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answers = {
+        "initialize": {
+            "protocolVersion": asked.get("params", {}).get("protocolVersion"),
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "words", "version": "1"},
+        },
+        "tools/list": {"tools": tools},
+        "tools/call": {"content": [{"type": "text", "text": "a quiet plant"}]},
+    }
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answers.get(asked["method"], {})}), flush=True)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("has_sockets", [False, True])
+def test_codex_with_mcp(work: Path, has_sockets: bool) -> None:
+    home = work.parent / "home"
+    program = CODEX.folder() / "node_modules" / ".bin"
+    subprocess.run(["git", "init", "--quiet"], cwd=work, check=True)
+    (home / "words.py").write_text(MCP_SERVER)
+    with agent("I look it up.\n" + call("mcp__w__look_up", word="moss"), ANSWER) as (live, writer):
+        settings = f"""
+            check_for_update_on_startup = false
+            analytics.enabled = false
+            sandbox_mode = "read-only"
+            {example("responses", "toml", live).replace("40960", "280000")}
+            supports_websockets = {str(has_sockets).lower()}
+            [mcp_servers.w]
+            command = "{sys.executable}"
+            args = ["{home / "words.py"}"]
+            default_tools_approval_mode = "approve"
+        """
+        (home / "config.toml").write_text(settings)
+        command = f'PATH="{program}:$PATH"; ' + example("responses", "bash", live)
+        assert run(["sh", "-c", command], work, home, {"CODEX_HOME": str(home)}).strip() == ANSWER
+        assert "a quiet plant" in writer.prompts[-1]
+        # Over a socket it makes its prompt ready first.
+        assert statuses(live)["/v1/responses", "200"] == (3 if has_sockets else 2)
+        assert (("/v1/responses", "101") in statuses(live)) == has_sockets
 
 
 @pytest.mark.soak

@@ -16,7 +16,7 @@ def test_python(server: Running, capsys: pytest.CaptureFixture[str]) -> None:
     def said() -> None:
         assert capsys.readouterr().out
 
-    assert len(blocks(PAGE, "python")) == 4
+    assert len(blocks(PAGE, "python")) == 5
     names = run_python(PAGE, server.url, said)
     names["client"].close()  # type: ignore[attr-defined]
 

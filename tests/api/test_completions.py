@@ -9,7 +9,8 @@ import pytest
 from openai import OpenAI
 from openai.types import Completion
 
-from tests.api.running import MODEL, Running, on_every_runner
+from proxy_inference_engine.runners.fake import FakeRunner
+from tests.api.running import MODEL, Running, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "prompt": "Once", "seed": 1, "max_tokens": 20}
 
@@ -54,6 +55,40 @@ def test_ids_and_text_are_the_same_prompt(client: OpenAI, server: Running) -> No
     ids = server.ids("Once")
     assert texts(ask(client, prompt=ids)) == texts(ask(client))
     assert texts(ask(client, prompt=[ids, ids])) == texts(ask(client, prompt=["Once", "Once"]))
+
+
+def test_special_tokens_are_read_in_a_text(client: OpenAI) -> None:
+    """The prompt is the caller's own, as on other servers."""
+    ids = [257, *b"user\nHi", 258]
+    text = "<|im_start|>user\nHi<|im_end|>"
+    assert texts(ask(client, prompt=text)) == texts(ask(client, prompt=ids))
+    inert = ask(client, prompt=text, extra={"parse_special": False})
+    assert texts(inert) == texts(ask(client, prompt=list(text.encode())))
+
+
+def test_a_bos_comes_once_or_not_at_all() -> None:
+    with running(FakeRunner(has_bos=True)) as live, live.openai() as client:
+        with_bos = texts(ask(client, prompt=[256, *b"Once"]))
+        assert texts(ask(client)) == texts(ask(client, prompt="<|bos|>Once")) == with_bos
+        without = ask(client, extra={"add_special_tokens": False})
+        assert texts(without) == texts(ask(client, prompt=list(b"Once"))) != with_bos
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "offsets"),
+    [
+        ("a<|im_end|>b", ["<|bos|>", "a", "<|im_end|>", "b"], [0, 0, 1, 11]),
+        ("<|bos|>a", ["<|bos|>", "a"], [0, 7]),
+        ([256, 97, 258, 98], ["<|bos|>", "a", "<|im_end|>", "b"], [0, 0, 1, 1]),
+    ],
+)
+def test_special_tokens_that_were_written_are_part_of_the_echo(
+    prompt: str | list[int], tokens: list[str], offsets: list[int]
+) -> None:
+    with running(FakeRunner(has_bos=True)) as live, live.openai(is_strict=False) as client:
+        choice = ask(client, prompt=prompt, max_tokens=0, echo=True, logprobs=0).choices[0]
+        assert choice.text == (prompt if isinstance(prompt, str) else "ab")
+        assert choice.logprobs and (choice.logprobs.tokens, choice.logprobs.text_offset) == (tokens, offsets)
 
 
 @on_every_runner

@@ -25,7 +25,7 @@ def test_answers_are_the_same_and_guesses_are_counted() -> None:
     assert details["accepted_prediction_tokens"] == details["rejected_prediction_tokens"] == 0
     assert 0 < stats.total_model_draft_tokens_accepted <= stats.total_model_draft_tokens == stats.total_draft_tokens
     for name in ("model_draft_tokens", "model_draft_tokens_accepted"):
-        assert f"pie_{name}_total {float(getattr(stats, f'total_{name}'))}" in metrics
+        assert f'pie_{name}_total{{model="fake"}} {float(getattr(stats, f"total_{name}"))}' in metrics
 
 
 def test_a_failing_draft_model_is_not_noticed() -> None:

@@ -23,7 +23,7 @@ def examples(language: str) -> list[str]:
 
 def shell(server: Running, command: str) -> object:
     text = command.replace(ADDRESS, server.url).replace("curl ", "curl --silent --fail ", 1)
-    return json.loads(subprocess.run(["sh", "-c", text], check=True, capture_output=True, timeout=20).stdout)
+    return json.loads(subprocess.run(["sh", "-c", text], check=True, capture_output=True, timeout=60).stdout)
 
 
 def test_python(server: Running) -> None:

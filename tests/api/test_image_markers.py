@@ -11,17 +11,17 @@ pytest.importorskip("mlx_vlm")
 from proxy_inference_engine.runners.base import Lane
 from tests.api.running import MODEL, Running, running
 from tests.api.test_images import APIS, num_prompt_tokens
-from tests.pictures import blue, red
-from tests.tiny.seeing import SEEING, make_seeing
-from tests.tiny.vision import GEMMA_MARKERS, QWEN_MARKERS
+from tests.images import blue, red
+from tests.tiny.image_models import GEMMA_MARKERS, QWEN_MARKERS
+from tests.tiny.image_runners import IMAGE_FAMILIES, make_image_runner
 
 MARKERS = {"gemma3": GEMMA_MARKERS, "qwen3_vl": QWEN_MARKERS, "qwen3_vl_moe": QWEN_MARKERS}
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=SEEING)
-def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    runner = make_seeing(request.param, tmp_path_factory.mktemp(request.param), lanes=(Lane(2, 1024),))
+@pytest.fixture(scope="module", params=IMAGE_FAMILIES)
+def image_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    runner = make_image_runner(request.param, tmp_path_factory.mktemp(request.param), lanes=(Lane(2, 1024),))
     runner.info = runner.info._replace(name=MODEL)
     with running(runner, max_cache_bytes=8 << 20) as live:
         yield live
@@ -29,8 +29,8 @@ def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def http(seeing: Running) -> Iterator[httpx.Client]:
-    with seeing.http() as client:
+def http(image_server: Running) -> Iterator[httpx.Client]:
+    with image_server.http() as client:
         yield client
 
 
@@ -41,11 +41,11 @@ def count(client: httpx.Client, path: str, *parts: str) -> int:
 
 
 @pytest.mark.parametrize("path", APIS)
-def test_markers_in_texts_are_texts(seeing: Running, http: httpx.Client, path: str) -> None:
+def test_markers_in_texts_are_texts(image_server: Running, http: httpx.Client, path: str) -> None:
     """Each costs what its letters do, and an image what it costs without them: none is missing and none too many."""
-    tokenizer = seeing.worker.tokenizer
+    tokenizer = image_server.worker.tokenizer
     bare, seen = count(http, path, "a b"), count(http, path, "a b", red(), "c", blue())
-    for marker in MARKERS[seeing.runner.info.architecture]:
+    for marker in MARKERS[image_server.runner.info.architecture]:
         assert len(tokenizer.encode(marker)) > 1
         num_more = len(tokenizer.encode(f"a {marker} b")) - len(tokenizer.encode("a b"))
         assert count(http, path, f"a {marker} b") == bare + num_more

@@ -1,4 +1,4 @@
-"""Deny by default: every route but two needs a key, however the path is written."""
+"""Deny by default: every route but health, readiness and the pages needs a key, however the path is written."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,17 +7,19 @@ from typing import Any
 import httpx
 import pytest
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.app import create_app
 from tests.api.running import HELLO, MODEL, Running, running
 
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
-PUBLIC = {"/health", "/ready"}
+PUBLIC = {"/health", "/v1/health", "/ready", "/", "/page/{name}", "/docs", "/openapi.json"}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def guarded() -> Iterator[Running]:
 
 
 def all_routes() -> list[Route]:
-    app = create_app(Worker(StepEngine(FakeRunner(), max_cache_bytes=0)), Config())
+    app = create_app([ServedModel.of(Worker(StepEngine(FakeRunner(), max_cache_bytes=0)), Config())], Config())
     return [route for route in app.routes if isinstance(route, Route)]
 
 
@@ -43,7 +45,7 @@ def test_every_route_needs_a_key(guarded: Running, route: Route) -> None:
 @pytest.mark.parametrize(
     "path",
     ["//v1/models", "/v1/../v1/models", "/V1/models", "/v1/models/", "/v1/%6dodels", "/v1/models;x", "/health/x",
-     "/health/../v1/models", "/ready%2f..%2fv1/models", "/nothing", "/"],
+     "/health/../v1/models", "/ready%2f..%2fv1/models", "/nothing"],
 )  # fmt: skip
 def test_path_tricks_do_not_open_a_door(guarded: Running, path: str) -> None:
     with guarded.http() as http:
@@ -61,7 +63,7 @@ WRONG: list[list[tuple[str, str | bytes]]] = [
     [("authorization", "Basic key-of-anna")],
     [("authorization", "key-of-anna")],
     [("authorization", "Bearer key-of-anna"), ("authorization", "Bearer key-of-anna")],
-    [("authorization", "Bearer key-of-anna"), ("x-api-key", "key-of-anna")],
+    [("authorization", "Bearer key-of-anna"), ("x-api-key", "key-of-ben")],
     [("authorization", b"Bearer \xff\xfe")],
     [("x-api-key", "")],
     [("x-api-key", "KEY-OF-ANNA")],
@@ -88,9 +90,45 @@ def test_both_headers_open_the_same_doors(guarded: Running, headers: dict[str, s
     body = {"model": MODEL, "messages": HELLO, "max_tokens": 3}
     with guarded.http(headers=headers) as http:
         assert http.get("/v1/models").status_code == 200
-        assert http.get("/metrics").status_code == 200
         assert http.get("/nothing").status_code == 404
         assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+METRICS_KEY = ApiKey("metrics", "key-of-prometheus")
+
+
+@pytest.mark.parametrize(
+    ("keys", "metrics_key", "sent", "status"),
+    [
+        ((), None, None, 200),
+        ((), None, "anything", 200),
+        ((), METRICS_KEY, None, 401),
+        ((), METRICS_KEY, "anything", 401),
+        ((), METRICS_KEY, "key-of-prometheus", 200),
+        (KEYS, None, None, 401),
+        (KEYS, None, "anything", 401),
+        (KEYS, None, "key-of-anna", 403),
+        (KEYS, METRICS_KEY, None, 401),
+        (KEYS, METRICS_KEY, "key-of-anna", 403),
+        (KEYS, METRICS_KEY, "key-of-prometheus", 200),
+        (KEYS, KEYS[0], "key-of-anna", 200),
+        (KEYS, KEYS[0], "key-of-ben", 403),
+    ],
+)
+def test_metrics_tell_of_everybody_and_have_a_key_of_their_own(
+    keys: tuple[ApiKey, ...], metrics_key: ApiKey | None, sent: str | None, status: int
+) -> None:
+    config = Config(api_keys=keys, metrics_key=metrics_key)
+    app = create_app([ServedModel.of(Worker(StepEngine(FakeRunner(), max_cache_bytes=0)), config)], config)
+    headers = {} if sent is None else {"authorization": f"Bearer {sent}"}
+    with TestClient(app, base_url="http://localhost", headers=headers) as http:
+        response = http.get("/metrics")
+        models = http.get("/v1/models").status_code
+    assert response.status_code == status
+    if status == 403:
+        assert response.json()["error"]["code"] == "metrics_key_needed"
+    if sent == METRICS_KEY.key and keys:
+        assert models == 401, "it opens nothing else"
 
 
 def test_the_official_client_sends_its_key(guarded: Running) -> None:
@@ -128,7 +166,7 @@ def test_tenants_do_not_share_the_cache(path: str) -> None:
 def test_a_key_s_name_is_the_tenant_for_fairness() -> None:
     """One key fills every slot for minutes; another is served within seconds."""
     config = Config(api_keys=KEYS, drain_seconds=0.2)
-    runner = FakeRunner(lanes=(Lane(2, 8192),), step_seconds=lambda _: 0.01)
+    runner = FakeRunner(lanes=(Lane(2, 8192),), step_seconds=lambda _: 0.02)
     body = {"model": MODEL, "messages": HELLO, "ignore_eos": True}
     with running(runner, config) as live, ExitStack() as stack:
         greedy = stack.enter_context(live.http(headers={"x-api-key": "key-of-anna"}))
@@ -136,7 +174,7 @@ def test_a_key_s_name_is_the_tenant_for_fairness() -> None:
             wish = {**body, "max_tokens": 4000, "stream": True}
             stack.enter_context(greedy.stream("POST", "/v1/chat/completions", json=wish))
         with live.http(headers={"x-api-key": "key-of-ben"}) as http:
-            answer = http.post("/v1/chat/completions", json={**body, "max_tokens": 20}, timeout=10)
+            answer = http.post("/v1/chat/completions", json={**body, "max_tokens": 20})
         assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 20
         assert live.stats.num_waiting >= 1  # the first key's own still wait
 

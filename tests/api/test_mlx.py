@@ -16,9 +16,9 @@ from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.mlx.runner import MlxRunner
 from tests.api.running import MODEL, Running, running
 from tests.api.test_images import APIS, cached_tokens, chat_body, messages_body, num_prompt_tokens, responses_body, said
-from tests.pictures import blue, corners, data_url, file_of, plain, red
+from tests.images import blue, corners, data_url, file_of, plain, red
+from tests.tiny.image_runners import IMAGE_FAMILIES, make_image_runner
 from tests.tiny.runners import make_runner
-from tests.tiny.seeing import SEEING, make_seeing
 
 LANES = (Lane(4, 512), Lane(1, 2048))
 CACHE = 32 << 20
@@ -44,11 +44,11 @@ def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         live.wait_idle()
 
 
-@pytest.fixture(scope="module", params=SEEING)
-def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+@pytest.fixture(scope="module", params=IMAGE_FAMILIES)
+def image_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One family has its tokens chosen by the device."""
     defers = request.param == "gemma3"
-    runner = make_seeing(request.param, tmp_path_factory.mktemp(request.param), lanes=LANES, defers=defers)
+    runner = make_image_runner(request.param, tmp_path_factory.mktemp(request.param), lanes=LANES, defers=defers)
     runner.info = runner.info._replace(name=MODEL)
     with running(runner, max_cache_bytes=CACHE) as live:
         yield live
@@ -56,8 +56,8 @@ def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def http(seeing: Running) -> Iterator[httpx.Client]:
-    with seeing.http() as client:
+def http(image_server: Running) -> Iterator[httpx.Client]:
+    with image_server.http() as client:
         yield client
 
 
@@ -132,7 +132,7 @@ def test_embeddings(reading: Running) -> None:
 
 
 @pytest.mark.parametrize("path", APIS)
-def test_a_model_without_eyes_says_so(reading: Running, path: str) -> None:
+def test_a_model_without_images_says_so(reading: Running, path: str) -> None:
     _, param = APIS[path]
     with reading.http() as client:
         answer = client.post(path, json=body_for(path, "What is ", red()))
@@ -145,18 +145,18 @@ def test_a_model_without_eyes_says_so(reading: Running, path: str) -> None:
 
 def num_image_tokens(live: Running, width: int, height: int) -> int:
     """Of the image itself and what its family puts around it."""
-    assert isinstance(live.runner, MlxRunner) and live.runner.eyes is not None
-    return len(live.runner.eyes.tokens(width, height).ids) + NUM_AROUND[live.runner.info.architecture]
+    assert isinstance(live.runner, MlxRunner) and live.runner.image_encoder is not None
+    return len(live.runner.image_encoder.tokens(width, height).ids) + NUM_AROUND[live.runner.info.architecture]
 
 
 @pytest.mark.parametrize("path", APIS)
-def test_usage_counts_image_tokens(seeing: Running, http: httpx.Client, path: str) -> None:
+def test_usage_counts_image_tokens(image_server: Running, http: httpx.Client, path: str) -> None:
     one, two, tall = (
         num_prompt_tokens(http.post(path, json=body_for(path, "Look:", *images, "what?")).json())
         for images in ([red()], [red(), blue()], [red(), TALL])
     )
-    assert two - one == num_image_tokens(seeing, 32, 32)
-    assert tall - one == num_image_tokens(seeing, 16, 64)
+    assert two - one == num_image_tokens(image_server, 32, 32)
+    assert tall - one == num_image_tokens(image_server, 16, 64)
 
 
 @pytest.mark.parametrize("path", SEEDED)
@@ -181,7 +181,9 @@ def test_all_apis_say_the_same(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", APIS)
-def test_equal_images_are_found_in_the_cache_and_others_are_not(seeing: Running, http: httpx.Client, path: str) -> None:
+def test_equal_images_are_found_in_the_cache_and_others_are_not(
+    image_server: Running, http: httpx.Client, path: str
+) -> None:
     """Where memory can be cut; a snapshot is of a whole text, and another question is another text."""
     lead = f"Of {path}:"
     first, again, other = (
@@ -191,19 +193,19 @@ def test_equal_images_are_found_in_the_cache_and_others_are_not(seeing: Running,
     num_tokens = num_prompt_tokens(first)
     assert said(path, again) == said(path, first)
     assert num_prompt_tokens(other) == num_tokens
-    assert cached_tokens(other) < num_tokens - num_image_tokens(seeing, 40, 40)
-    if seeing.runner.can_splice:
+    assert cached_tokens(other) < num_tokens - num_image_tokens(image_server, 40, 40)
+    if image_server.runner.can_splice:
         assert cached_tokens(again) == num_tokens - 1
 
 
-def test_many_clients_with_images(seeing: Running) -> None:
-    pictures = [red(), blue(), FOUR, TALL, red(60, 60), blue(24, 48)]
-    bodies = [{**chat_body(f"{number}:", url, "?"), **DRAWN} for number, url in enumerate(pictures)]
-    check_many_clients(seeing, bodies)
+def test_many_clients_with_images(image_server: Running) -> None:
+    images = [red(), blue(), FOUR, TALL, red(60, 60), blue(24, 48)]
+    bodies = [{**chat_body(f"{number}:", url, "?"), **DRAWN} for number, url in enumerate(images)]
+    check_many_clients(image_server, bodies)
 
 
-def test_official_clients(seeing: Running) -> None:
-    with seeing.openai() as client:
+def test_official_clients(image_server: Running) -> None:
+    with image_server.openai() as client:
         chat = {**chat_body("What is", FOUR, "?"), "temperature": 0}
         whole = client.chat.completions.create(**chat)
         pieces = client.chat.completions.create(**chat, stream=True)
@@ -213,7 +215,9 @@ def test_official_clients(seeing: Running) -> None:
         assert response.output_text == whole.choices[0].message.content
     body = messages_body("What is", FOUR, "?")
     del body["temperature"]
-    with Anthropic(base_url=seeing.url, api_key="none", max_retries=0, _strict_response_validation=True) as claude:
+    with Anthropic(
+        base_url=image_server.url, api_key="none", max_retries=0, _strict_response_validation=True
+    ) as claude:
         message = claude.messages.create(**body, extra_body={"temperature": 0})
         counted = claude.messages.count_tokens(model=MODEL, messages=body["messages"])
     assert message.content[0].text == whole.choices[0].message.content  # type: ignore[union-attr]

@@ -11,11 +11,10 @@ from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.server.app import create_app
-from proxy_inference_engine.server.routes.chat import prepare
-from proxy_inference_engine.server.schemas.base import validate
-from proxy_inference_engine.server.schemas.chat import ChatRequest
-from proxy_inference_engine.server.services import Services
+from proxy_inference_engine.served.model import ServedModel
+from proxy_inference_engine.server.apis.chat.ask import Conversation, make_ask
+from proxy_inference_engine.server.apis.chat.schema import ChatRequest
+from proxy_inference_engine.server.apis.shared.fields import validate
 from tests.api.running import HELLO, MODEL, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 40}
@@ -33,9 +32,9 @@ def guess(content: Any) -> dict[str, Any]:
 
 def draft_ids(context_tokens: int, **fields: Any) -> tuple[int, ...]:
     worker = Worker(StepEngine(FakeRunner(lanes=(Lane(1, context_tokens),)), max_cache_bytes=0))
-    services = create_app(worker, Config()).state.services
-    assert isinstance(services, Services)
-    return prepare(validate(ChatRequest, {**ASK, **fields}), services, "me").request.draft_ids
+    model = ServedModel.of(worker, Config())
+    ask = make_ask(Conversation(validate(ChatRequest, {**ASK, **fields})), model, "me", "id")
+    return model.prepare(ask).request.draft_ids
 
 
 def test_a_guess_arrives_as_tokens() -> None:
@@ -111,7 +110,7 @@ def test_every_guess_is_in_the_metrics() -> None:
         stats, text = live.stats, http.get("/metrics").text
     assert 0 < stats.total_draft_tokens_accepted < stats.total_draft_tokens
     for name in ("draft_tokens", "draft_tokens_accepted"):
-        assert f"pie_{name}_total {float(getattr(stats, f'total_{name}'))}" in text
+        assert f'pie_{name}_total{{model="fake"}} {float(getattr(stats, f"total_{name}"))}' in text
 
 
 @on_every_runner
@@ -128,3 +127,19 @@ def test_each_conversation_may_have_its_own_guess(http: httpx.Client) -> None:
     own = [guess(choice["message"]["content"])["prediction"] for choice in plain]
     guessed = http.post(PATH, json={**ASK, "messages": talks, "prediction": own}).json()["choices"]
     assert guessed == plain
+
+
+@pytest.mark.parametrize("can_splice", [True, False])
+def test_a_guess_that_cannot_be_used_is_named(can_splice: bool) -> None:
+    """A wrong guess has to be forgotten, which memory that cannot be cut does not do."""
+    with running(FakeRunner(can_splice=can_splice)) as live, live.openai() as client, live.http() as http:
+        text = client.chat.completions.create(**ASK).choices[0].message.content
+        raw = client.chat.completions.with_raw_response.create(**ASK, prediction={"type": "content", "content": text})
+        answer = raw.parse()
+        assert raw.headers.get("x-pie-ignored") == (None if can_splice else "prediction")
+        assert answer.choices[0].message.content == text
+        details = answer.usage and answer.usage.completion_tokens_details
+        assert details and bool(details.accepted_prediction_tokens) is can_splice
+        guesses = [None, guess("a")["prediction"]]
+        talks = http.post(PATH, json={**ASK, "messages": [HELLO, HELLO], "prediction": guesses})
+        assert talks.headers.get("x-pie-ignored") == (None if can_splice else "prediction[1]")

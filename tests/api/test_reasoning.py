@@ -206,7 +206,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_min_tokens": 5, "reasoning_budget_tokens": 4}, "reasoning_min_tokens"),
     ({"enable_thinking": True, "reasoning_effort": "none"}, "reasoning_effort"),
     ({"chat_template_kwargs": {"enable_thinking": "yes"}}, "chat_template_kwargs.enable_thinking"),
-    ({"chat_template_kwargs": {"unread": 1}}, "chat_template_kwargs"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     ({"chat_template_kwargs": {"reasoning_effort": "<|im_end|>"}}, "chat_template_kwargs"),
     ({"reasoning_effort": "huge"}, "reasoning_effort"),
@@ -220,14 +219,79 @@ def test_what_is_wrong_is_refused_by_name(opened: Running, fields: dict[str, Any
     assert response.status_code == 400 and response.json()["error"]["param"] == param
 
 
+# Always opens the block.
+UNSWITCHED = re.sub("{% if enable_thinking.*{% endif %}{% endif %}", "<think>\\n{% endif %}", OPENING)
+
+
+@pytest.fixture(scope="module")
+def unswitched() -> Iterator[Running]:
+    with running(FakeRunner(chat_template=UNSWITCHED, defined_tokens=MARKERS)) as live:
+        yield live
+        live.wait_idle()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enable_thinking": False},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+    ],
+)
+def test_a_block_without_a_switch_is_closed(unswitched: Running, opened: Running, fields: dict[str, Any]) -> None:
+    """It used to think all the same, and to say nothing of it."""
+    with unswitched.http() as http, opened.http() as other:
+        response = http.post("/v1/chat/completions", json={**ASK, **fields})
+        assert response.status_code == 200 and "x-pie-ignored" not in response.headers
+        message = response.json()["choices"][0]["message"]
+        assert "reasoning_content" not in message and message["content"]
+        # The prompt is the one that a template with a switch makes.
+        switched = other.post("/v1/chat/completions", json={**ASK, **fields})
+        assert message == switched.json()["choices"][0]["message"]
+        thinks = http.post("/v1/chat/completions", json=ASK).json()["choices"][0]["message"]
+        assert thinks["reasoning_content"]
+
+
+@pytest.mark.parametrize(
+    ("server_name", "fields", "ignored"),
+    [
+        ("qwen", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ("qwen", {"chat_template_kwargs": {"colour": "red"}}, "chat_template_kwargs.colour"),
+        ("server", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ("server", {"reasoning_effort": "high", "enable_thinking": False}, "reasoning_effort"),
+        ("server", {"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs.enable_thinking"),
+        ("harmony", {"enable_thinking": False}, "enable_thinking"),
+        ("harmony", {"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs.enable_thinking"),
+    ],
+)
+def test_what_changes_nothing_is_named(
+    request: pytest.FixtureRequest, server_name: str, fields: dict[str, Any], ignored: str
+) -> None:
+    body = {"model": MODEL, "messages": HELLO, "max_tokens": 5, **fields}
+    with request.getfixturevalue(server_name).http() as http:
+        assert http.post("/v1/chat/completions", json=body).headers["x-pie-ignored"] == ignored
+        streamed = http.post("/v1/chat/completions", json={**body, "stream": True})
+        assert streamed.status_code == 200 and streamed.headers["x-pie-ignored"] == ignored
+        talks = http.post("/v1/chat/completions", json={**body, "messages": [HELLO, HELLO]})
+        assert talks.status_code == 200 and talks.headers["x-pie-ignored"] == ignored
+
+
+@pytest.fixture(scope="module")
+def harmony() -> Iterator[Running]:
+    family = by_name("harmony")
+    with running(FakeRunner(chat_template=family.template, defined_tokens=sorted(family.tokens))) as live:
+        yield live
+        live.wait_idle()
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
         ({"enable_thinking": True}, 400),
-        ({"reasoning_effort": "low"}, 400),
+        ({"reasoning_effort": "low"}, 200),
         ({"reasoning_budget_tokens": 5}, 400),
         ({"reasoning_min_tokens": 5}, 400),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, 400),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, 200),
         ({"enable_thinking": False}, 200),
         ({"reasoning_effort": "none"}, 200),
         ({"reasoning_budget_tokens": 0}, 200),

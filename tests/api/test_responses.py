@@ -275,7 +275,7 @@ def test_a_loop_of_tools_by_full_history(client: OpenAI) -> None:
 def test_hosted_tools_are_skipped_and_named(http: httpx.Client) -> None:
     hosted = [
         {"type": "web_search"},
-        {"type": "namespace", "name": "mcp", "tools": [WEATHER]},
+        {"type": "namespace", "name": "mcp", "tools": [{"type": "web_search"}]},
         {"type": "local_shell"},
         {"type": "image_generation", "output_format": "png"},
     ]
@@ -286,10 +286,10 @@ def test_hosted_tools_are_skipped_and_named(http: httpx.Client) -> None:
     body = {**ASK, "input": items, "tools": [*hosted, PING], "tool_choice": "required"}
     response = http.post("/v1/responses", json=body)
     assert response.headers["x-pie-ignored"] == (
-        "tools[0]:web_search, tools[1]:namespace, tools[2]:local_shell, tools[3]:image_generation, "
+        "tools[0]:web_search, tools[1].tools[0]:web_search, tools[2]:local_shell, tools[3]:image_generation, "
         "input[0]:web_search_call"
     )
-    assert [tool["name"] for tool in response.json()["tools"]] == ["ping"]
+    assert [tool["name"] for tool in response.json()["tools"]] == ["mcp", "ping"]
     for choice in ("required", {"type": "web_search"}, {"type": "mcp", "server_label": "x"}):
         refused = http.post("/v1/responses", json={**ASK, "tools": hosted, "tool_choice": choice})
         assert refused.status_code == 400 and refused.json()["error"]["param"] == "tool_choice"
@@ -315,7 +315,6 @@ def test_effort_is_skipped_by_a_model_that_does_not_reason(http: httpx.Client) -
     [
         ({"nonsense": 1}, "nonsense"),
         ({"n": 2}, "n"),
-        ({"model": None}, "model"),
         ({"input": 5}, "input"),
         ({"input": [{"type": "message", "role": "tool", "content": "x"}]}, "input[0].role"),
         ({"input": [{"type": "nonsense"}]}, "input[0]"),
@@ -377,3 +376,31 @@ def test_the_stream_helper_resumes(client: OpenAI) -> None:
     with client.responses.stream(response_id=whole.id, starting_after=5) as stream:
         numbers = [event.sequence_number for event in stream]
         assert numbers[0] == 6 and stream.get_final_response().output_text == whole.output_text
+
+
+@on_every_runner
+def test_an_answer_goes_on_with_the_last_message(client: OpenAI, http: httpx.Client) -> None:
+    """What comes is the rest of it alone, as in chat, whose prompt is the same."""
+    turns: Any = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good"}]
+    fields = {"max_tokens": 12, "continue_final_message": True, **EXTRA}
+    chat = http.post("/v1/chat/completions", json={"model": MODEL, "messages": turns, **fields}).json()
+    extra = {"continue_final_message": True}
+    answer = ask(client, input=turns, max_output_tokens=12, extra=extra)
+    assert answer.output_text == chat["choices"][0]["message"]["content"]
+    assert answer.usage is not None and answer.usage.input_tokens == chat["usage"]["prompt_tokens"]
+    counted = http.post("/v1/responses/input_tokens", json={"model": MODEL, "input": turns, **extra}).json()
+    assert counted["input_tokens"] == answer.usage.input_tokens
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        "Hello",
+        [{"role": "assistant", "content": "Good"}, {"role": "user", "content": "Hello"}],
+        [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": " "}],
+        [{"type": "function_call", "call_id": "1", "name": "ping", "arguments": "{}"}],
+    ],
+)
+def test_only_a_text_of_the_assistant_can_be_gone_on_with(http: httpx.Client, turns: Any) -> None:
+    refused = http.post("/v1/responses", json={"model": MODEL, "input": turns, "continue_final_message": True})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "continue_final_message"

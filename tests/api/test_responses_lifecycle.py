@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -14,30 +13,31 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.engine.admission import Admission
+from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.store import Store
 from tests.api.running import MODEL, Running, running
+from tests.api.test_leaving import send_request
 from tests.api.test_reasoning import OPENING
 from tests.api.test_responses import ASK, EXTRA, MARKERS, PING, QUIET, WEATHER, ask, frames, read
+from tests.polling import HANG_S, wait_until
 
 UNKNOWN = "resp_" + "0" * 32
+# On a `slow` server this takes longer than anybody here waits.
+ENDLESS: dict[str, Any] = {"max_output_tokens": 4000, "extra": {"ignore_eos": True}}
 
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Running]:
-    """Ten milliseconds a step: an answer can be watched, and left."""
-    with running(FakeRunner(step_seconds=lambda _: 0.01)) as live:
+    """Twenty milliseconds a step: an answer can be watched, and left."""
+    with running(FakeRunner(step_seconds=lambda _: 0.02)) as live:
         yield live
 
 
-def wait(client: OpenAI, id_: str, *, seconds: float = 20) -> Response:
-    deadline = time.monotonic() + seconds
-    while (response := client.responses.retrieve(id_)).status in ("queued", "in_progress"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return response
+def wait(client: OpenAI, id_: str) -> Response:
+    wait_until(lambda: client.responses.retrieve(id_).status not in ("queued", "in_progress"))
+    return client.responses.retrieve(id_)
 
 
 def test_a_stored_response_is_read_back(client: OpenAI, http: httpx.Client) -> None:
@@ -236,7 +236,8 @@ def test_background_goes_on_when_its_client_leaves(slow: Running) -> None:
 
 def test_foreground_ends_when_its_client_leaves(slow: Running) -> None:
     with slow.openai() as client:
-        stream = client.responses.create(**ASK, stream=True, extra_body={**EXTRA, "ignore_eos": True})
+        fields = {**ASK, "max_output_tokens": 4000}
+        stream = client.responses.create(**fields, stream=True, extra_body={**EXTRA, "ignore_eos": True})
         first = next(stream)
         assert first.type == "response.created"
         stream.close()
@@ -247,7 +248,7 @@ def test_foreground_ends_when_its_client_leaves(slow: Running) -> None:
 
 def test_cancel_stops_it(slow: Running) -> None:
     with slow.openai() as client:
-        begun = ask(client, background=True, extra={"ignore_eos": True})
+        begun = ask(client, **ENDLESS, background=True)
         follower = client.responses.retrieve(begun.id, stream=True)
         while next(follower).type != "response.output_text.delta":
             pass
@@ -265,7 +266,7 @@ def test_cancel_stops_it(slow: Running) -> None:
 
 def test_delete_stops_it(slow: Running) -> None:
     with slow.openai() as client:
-        begun = ask(client, background=True, extra={"ignore_eos": True})
+        begun = ask(client, **ENDLESS, background=True)
         client.responses.delete(begun.id)
         slow.wait_idle()
         with pytest.raises(openai.NotFoundError):
@@ -274,7 +275,7 @@ def test_delete_stops_it(slow: Running) -> None:
 
 def test_an_unfinished_response_cannot_be_continued(slow: Running) -> None:
     with slow.openai() as client:
-        begun = ask(client, background=True, extra={"ignore_eos": True})
+        begun = ask(client, **ENDLESS, background=True)
         with pytest.raises(openai.BadRequestError, match="not complete"):
             ask(client, previous_response_id=begun.id)
         client.responses.cancel(begun.id)
@@ -284,12 +285,12 @@ def test_objects_belong_to_their_key() -> None:
     keys = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
     config = Config(api_keys=keys, drain_seconds=0.2)
     with (
-        running(FakeRunner(step_seconds=lambda _: 0.005), config) as live,
+        running(FakeRunner(step_seconds=lambda _: 0.02), config) as live,
         live.openai(key="key-of-anna") as anna,
         live.openai(key="key-of-ben") as ben,
     ):
         done = ask(anna, max_output_tokens=10)
-        begun = ask(anna, background=True, extra={"ignore_eos": True})
+        begun = ask(anna, **ENDLESS, background=True)
         conversation = anna.conversations.create()
         item = done.output[0].id
         uses: list[Callable[[str], object]] = [
@@ -316,12 +317,14 @@ def test_objects_belong_to_their_key() -> None:
 def test_the_end_of_the_server_ends_what_runs_in_the_background() -> None:
     """What may finish in time does; the rest fails, and says why to whoever follows."""
     last: list[Any] = []
-    with running(FakeRunner(step_seconds=lambda _: 0.01), Config(drain_seconds=0.5)) as live:
+    with running(FakeRunner(step_seconds=lambda _: 0.02), Config(drain_seconds=600)) as live:
         client = live.openai()
+        loop = live.server.servers[0].get_loop()
         on = {**EXTRA, "ignore_eos": True}
         short = client.responses.create(**{**ASK, "max_output_tokens": 10}, background=True, stream=True, extra_body=on)
         begun = next(short)
-        endless = client.responses.create(**ASK, background=True, stream=True, extra_body=on)
+        fields = {**ASK, "max_output_tokens": 4000}
+        endless = client.responses.create(**fields, background=True, stream=True, extra_body=on)
 
         def follow() -> None:
             with pytest.raises(openai.APIError) as caught:
@@ -332,7 +335,8 @@ def test_the_end_of_the_server_ends_what_runs_in_the_background() -> None:
         thread.start()
         live.server.should_exit = True
         assert list(short)[-1].type == "response.incomplete" and begun.type == "response.created"
-        thread.join(10)
+        loop.call_soon_threadsafe(live.server._drain.end)  # as when the time for it is over
+        thread.join(HANG_S)
         client.close()
     assert last[0].code == "shutting_down"
 
@@ -340,7 +344,7 @@ def test_the_end_of_the_server_ends_what_runs_in_the_background() -> None:
 def test_what_is_refused_leaves_no_trace() -> None:
     """A response that the queue does not take was never queued."""
     config = Config(api_keys=(ApiKey("anna", "key-of-anna"),), drain_seconds=0.2)
-    runner = FakeRunner(lanes=(Lane(1, 1024),), step_seconds=lambda _: 0.01)
+    runner = FakeRunner(lanes=(Lane(1, 1024),), step_seconds=lambda _: 0.05)
     fields: dict[str, Any] = {"background": True, "extra": {"ignore_eos": True}, "max_output_tokens": 900}
     accepted: list[str] = []
     with (
@@ -384,6 +388,6 @@ def test_a_conversation_remembers_what_is_not_stored(client: OpenAI) -> None:
 
 
 def test_a_whole_answer_ends_when_its_client_leaves(slow: Running) -> None:
-    with slow.http() as http, pytest.raises(httpx.ReadTimeout):
-        http.post("/v1/responses", json={**ASK, "ignore_eos": True}, timeout=0.2)
-    slow.wait_idle(2)
+    with send_request(slow, "/v1/responses", {**ASK, "max_output_tokens": 4000, "ignore_eos": True}):
+        wait_until(lambda: slow.stats.num_running == 1)
+    slow.wait_idle()

@@ -1,7 +1,6 @@
 """Models, tokens, templates, health, metrics."""
 
 import re
-import time
 from typing import Any
 
 import httpx
@@ -11,13 +10,14 @@ from openai import OpenAI
 
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, running
+from tests.polling import wait_until
 
 
 def test_models_are_listed(client: OpenAI) -> None:
     models = client.models.list().data
     assert [model.id for model in models] == [MODEL]
     extra = models[0].model_extra or {}
-    assert extra == {"context_length": 8192, "state": "ready"}
+    assert (extra["context_length"], extra["state"], extra["type"]) == (8192, "ready", "model")
     assert client.models.retrieve(MODEL) == models[0]
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("org/other")
@@ -28,7 +28,8 @@ def test_models_are_listed(client: OpenAI) -> None:
     [
         ({"prompt": "Hi"}, [72, 105]),
         ({"prompt": ""}, []),
-        ({"prompt": "<|im_end|>", "model": MODEL}, list(b"<|im_end|>")),
+        ({"prompt": "a<|im_end|>", "model": MODEL}, [97, 258]),
+        ({"prompt": "<|im_end|>", "parse_special": False}, list(b"<|im_end|>")),
         ({"messages": HELLO, "add_generation_prompt": False}, [257, *b"user\nHello", 258, 10]),
     ],
 )
@@ -46,21 +47,36 @@ def test_special_tokens_are_a_choice() -> None:
     with running(FakeRunner(has_bos=True)) as live, live.http() as http:
         assert http.post("/tokenize", json={"prompt": "a"}).json()["tokens"] == [256, 97]
         assert http.post("/tokenize", json={"prompt": "a", "add_special_tokens": False}).json()["tokens"] == [97]
-        body = {"messages": HELLO, "add_special_tokens": True}
-        assert http.post("/tokenize", json=body).json()["error"]["param"] == "add_special_tokens"
+        for name in ("add_special_tokens", "parse_special"):
+            body = {"messages": HELLO, name: True}
+            assert http.post("/tokenize", json=body).json()["error"]["param"] == name
 
 
 def test_detokenize_is_the_inverse(http: httpx.Client) -> None:
     text = "Grüße, 世界 \U0001f600"
     tokens = http.post("/tokenize", json={"prompt": text}).json()["tokens"]
-    assert http.post("/detokenize", json={"tokens": tokens}).json() == {"prompt": text}
-    assert http.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
+    assert http.post("/detokenize", json={"tokens": tokens}).json() == {"prompt": text, "content": text}
+    assert http.post("/detokenize", json={"tokens": []}).json()["prompt"] == ""
     assert http.post("/detokenize", json={"tokens": [260]}).json()["error"]["param"] == "tokens"
 
 
 def test_apply_template(http: httpx.Client) -> None:
     prompt = http.post("/apply-template", json={"messages": HELLO}).json()["prompt"]
     assert prompt == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("has_bos", [False, True])
+def test_a_rendered_chat_is_the_same_prompt_as_text(has_bos: bool) -> None:
+    """Other servers read special tokens in raw prompts, and their users render chats themselves."""
+    with running(FakeRunner(has_bos=has_bos)) as live, live.http() as http:
+        prompt = http.post("/apply-template", json={"messages": HELLO}).json()["prompt"]
+        ids = http.post("/tokenize", json={"messages": HELLO}).json()["tokens"]
+        assert http.post("/tokenize", json={"prompt": prompt}).json()["tokens"] == ids
+        options = {"model": MODEL, "seed": 1, "max_tokens": 20}
+        chat = http.post("/v1/chat/completions", json={**options, "messages": HELLO}).json()
+        raw = http.post("/v1/completions", json={**options, "prompt": prompt}).json()
+        assert raw["choices"][0]["text"] == chat["choices"][0]["message"]["content"]
+        assert raw["usage"]["prompt_tokens"] == chat["usage"]["prompt_tokens"] == len(ids)
 
 
 def test_long_texts_take_the_same_way(http: httpx.Client) -> None:
@@ -92,10 +108,8 @@ def series(http: httpx.Client) -> dict[str, float]:
 
 def series_with(http: httpx.Client, name: str) -> dict[str, float]:
     """A request is counted when its last byte is sent, which its client may see first."""
-    deadline = time.monotonic() + 5
-    while name not in (found := series(http)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found
+    wait_until(lambda: name in series(http))
+    return series(http)
 
 
 def test_metrics_count() -> None:
@@ -105,10 +119,10 @@ def test_metrics_count() -> None:
         http.post("/v1/completions", json={**body, "stream": True})
         http.post("/v1/completions", json={**body, "n": 0})
         after = series_with(http, 'pie_http_requests_total{route="/v1/completions",status="200"}')
-    assert after["pie_generated_tokens_total"] - before["pie_generated_tokens_total"] == 10
-    assert after["pie_prompt_tokens_total"] >= 4 and after["pie_slots"] == 17
-    assert after["pie_time_to_first_token_seconds_count"] == 1
-    assert after["pie_inter_token_seconds_count"] >= 1
+    assert after['pie_generated_tokens_total{model="fake"}'] - before['pie_generated_tokens_total{model="fake"}'] == 10
+    assert after['pie_prompt_tokens_total{model="fake"}'] >= 4 and after['pie_slots{model="fake"}'] == 17
+    assert after['pie_time_to_first_token_seconds_count{model="fake"}'] == 1
+    assert after['pie_inter_token_seconds_count{model="fake"}'] >= 1
     assert after['pie_http_requests_total{route="/v1/completions",status="200"}'] == 1
     assert after['pie_http_requests_total{route="/v1/completions",status="400"}'] == 1
 

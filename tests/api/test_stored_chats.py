@@ -205,7 +205,7 @@ def test_what_cannot_be_stored_is_not_answered_as_if_it_were() -> None:
     """The end of an answer is told when the answer is kept; without room for it, the error is."""
     with running() as full, full.http() as http, closing(Store.open(None, limits=StoreLimits(max_rows=1))) as store:
         state = full.server.config.app.state  # type: ignore[union-attr]  # it is the app itself
-        state.services = replace(state.services, store=store)
+        state.server = replace(state.server, store=store)
         kept = http.post(PATH, json={**ASK, "store": True}).json()["id"]
         whole = http.post(PATH, json={**ASK, "store": True})
         assert whole.status_code == 429 and whole.json()["error"]["code"] == "insufficient_quota"

@@ -13,6 +13,7 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, Running, on_every_runner, running
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 500}
@@ -172,11 +173,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (json_schema({"type": "integer", "minimum": 5, "maximum": 4}), "response_format.json_schema.schema"),
     (json_schema({"type": "object", "x-guidance": {"lenient": True}}), "response_format.json_schema.schema"),
     (json_schema({"type": "object", "x-guidance": {}}, strict=False), "response_format.json_schema.schema"),
+    (json_schema({"type": "array", "contains": {}, "minContains": 300_000_000}), "response_format.json_schema.schema"),
+    (json_schema({"type": "integer", "multipleOf": 2_147_483_648}), "response_format.json_schema.schema"),
+    (json_schema({"type": "integer", "multipleOf": 999_983}), "response_format.json_schema.schema"),
     (text_grammar("regex", "("), "response_format.definition"),
     (text_grammar("regex", "(?=a)b"), "response_format.definition"),
     (text_grammar("regex", r"(a)\1"), "response_format.definition"),
     (text_grammar("lark", "start: nothing"), "response_format.definition"),
     (text_grammar("lark", "?!"), "response_format.definition"),
+    (text_grammar("lark", "//x\nstart: @g0"), "response_format.definition"),
+    (text_grammar("lark", "start: /a/{,30000}"), "response_format.definition"),
     (text_grammar("lark", "a: /x/"), "response_format.definition"),
     ({"type": "grammar", "definition": "a"}, "response_format.syntax"),
     ({"type": "choice", "choices": []}, "response_format.choices"),
@@ -238,3 +244,27 @@ def test_sampling_differs_by_state() -> None:
     cold = Config.model_validate({"drain_seconds": 0.2, "state_sampling": {"structured": {"temperature": 0}}})
     assert len(words(cold)) == 1
     assert len(words(Config(drain_seconds=0.2))) == 4
+
+
+def test_a_choice_that_looks_like_the_next_turn_is_answered_whole() -> None:
+    """A template of no family used to get the stop strings of lines of `user: …`, which cut this one."""
+    text = "services:\n  web:\nuser: root\nports: 80"
+    template = "{% for message in messages %}<|start_of_role|>{{ message.role }}{{ message.content }}{% endfor %}"
+    with running(FakeRunner(chat_template=template)) as live, live.openai() as client:
+        options: dict[str, Any] = {"extra_body": {"response_format": {"type": "choice", "choices": [text]}}}
+        choice = client.chat.completions.create(**ASK, **options).choices[0]
+        assert (choice.message.content, choice.finish_reason) == (text, "stop")
+        assert "stop_str" not in choice.to_dict()
+
+
+def test_objects_that_do_not_say_so_have_no_other_keys(client: OpenAI, server: Running) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"properties": {"c": {"enum": [3]}}}}}
+    wandering = {"logit_bias": server.bias({",": 100, "{": 50, '"': 20})}
+
+    def ask(**fields: Any) -> dict[str, Any]:
+        options = {"response_format": json_schema({**schema, "required": ["a", "b"], **fields}), **wandering}
+        choice = client.chat.completions.create(**{**ASK, "max_tokens": 100}, extra_body=options).choices[0]
+        return {} if choice.finish_reason == "length" else json.loads(choice.message.content or "")
+
+    assert ask() == {"a": ask()["a"], "b": {"c": 3}}
+    assert ask(additionalProperties=True) == {}, "it wanders to the limit"

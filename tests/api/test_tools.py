@@ -386,4 +386,64 @@ def test_the_prompt_of_tools_can_be_seen(client: OpenAI, http: httpx.Client) -> 
         refused = http.post("/tokenize", json={"prompt": "x", **field})
         assert refused.status_code == 400 and refused.json()["error"]["param"] == next(iter(field))
     unread = http.post("/apply-template", json={"messages": HELLO, "chat_template_kwargs": {"x": 1}})
-    assert unread.status_code == 400 and unread.json()["error"]["param"] == "chat_template_kwargs"
+    assert unread.status_code == 200 and unread.headers["x-pie-ignored"] == "chat_template_kwargs.x"
+
+
+# What a schema does not say, and what it says twice
+
+UNSAID: dict[str, Any] = {  # whether other parameters may come
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Paris", "Rome"]},
+        "when": {"type": "object", "properties": {"day": {"enum": [1, 2]}}, "required": ["day"]},
+    },
+    "required": ["city", "when"],
+}
+
+
+def unsaid(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "plan", "parameters": {**UNSAID, **fields}}}
+
+
+@on_every_runner
+def test_arguments_have_no_parameters_that_nobody_declared(client: OpenAI, server: Running) -> None:
+    """Weak models wander off into keys of their own, up to the limit."""
+    wandering = {"logit_bias": server.bias({",": 100, '"': 5})}
+    options: dict[str, Any] = {"tools": [unsaid()], "tool_choice": named(unsaid()), "extra": wandering}
+    for seed in range(5):
+        answer = ask(client, **options, seed=seed).choices[0]
+        ((_, arguments),) = calls_of(answer.message)
+        assert re.fullmatch(r'\{"city": "(Paris|Rome)", "when": \{"day": [12]\}\}', arguments)
+
+
+@pytest.mark.parametrize("fields", [{"additionalProperties": True}, {}], ids=["tool", "request"])
+def test_who_wants_other_parameters_says_so(client: OpenAI, server: Running, fields: dict[str, Any]) -> None:
+    wandering = {"logit_bias": server.bias({",": 100}), "open_objects": not fields}
+    tool = unsaid(**fields)
+    answer = ask(client, tools=[tool], tool_choice=named(tool), max_tokens=200, extra=wandering).choices[0]
+    assert answer.finish_reason == "length", "it wanders to the limit"
+
+
+def test_a_tool_that_contradicts_itself_loses_one_keyword(client: OpenAI) -> None:
+    """It used to refuse the whole request, with all other tools."""
+    tool = function("pick", {"id": {"type": "integer", "enum": ["1", "2"]}, "n": {"type": "integer"}})
+    options: dict[str, Any] = {"tools": [tool, PING], "tool_choice": named(tool)}
+    raw = client.chat.completions.with_raw_response.create(**ASK, **options)
+    assert raw.headers["x-pie-relaxed"] == "pick/properties/id:type"
+    ((_, arguments),) = calls_of(raw.parse().choices[0].message)
+    assert json.loads(arguments)["id"] in ("1", "2")
+    tool["function"]["strict"] = True
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**ASK, **options)
+    assert caught.value.param == "tools[0].function.parameters"
+
+
+def test_an_answer_ends_before_a_call_that_it_has_made(http: httpx.Client, server: Running) -> None:
+    eager = {"logit_bias": server.bias({"\n": 100})}  # what stands between two calls
+    options = {**ASK, **eager, "tools": [PING], "tool_choice": "required"}
+    answer = http.post("/v1/chat/completions", json=options).json()
+    message, end = answer["choices"][0]["message"], answer["choices"][0]["finish_reason"]
+    assert len(message["tool_calls"]) == 1 and end == "tool_calls"
+    assert answer["usage"]["completion_tokens"] < 200
+    (streamed,) = folded(http, **eager, tools=[PING], tool_choice="required")
+    assert streamed["calls"] == [("ping", "{}")] and streamed["finish_reason"] == "tool_calls"

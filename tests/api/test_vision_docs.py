@@ -1,4 +1,4 @@
-"""The examples of docs/vision.md are run, in their order, by a model with eyes; what it says of limits is true."""
+"""The examples of docs/vision.md are run, in their order, over images; what it says of limits is true."""
 
 import re
 import shutil
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.runners.fake_eyes import MARKER, VISION_TEMPLATE, FakeEyes
+from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
 from tests.api.pages import ADDRESS, DOCS, blocks, run_python
 from tests.api.running import Running, running
 
@@ -17,22 +16,24 @@ PAGE = "vision.md"
 
 
 @pytest.fixture(scope="module")
-def seeing() -> Iterator[Running]:
-    with running(FakeRunner(chat_template=VISION_TEMPLATE, defined_tokens=(MARKER,), eyes=FakeEyes())) as live:
+def image_server() -> Iterator[Running]:
+    with running(
+        FakeRunner(chat_template=IMAGE_TEMPLATE, defined_tokens=(MARKER,), image_encoder=FakeImageEncoder())
+    ) as live:
         yield live
 
 
-def test_the_python_examples_run(seeing: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    names = run_python(PAGE, seeing.url)
+def test_the_python_examples_run(image_server: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_python(PAGE, image_server.url)
     assert len(re.findall(r" \d+$", capsys.readouterr().out, re.MULTILINE)) == 3
     for name in ("client", "claude"):
         names[name].close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_curl_example_runs(seeing: Running) -> None:
+def test_the_curl_example_runs(image_server: Running) -> None:
     [block] = blocks(PAGE, "sh")
-    command = ["sh", "-c", block.replace(ADDRESS, seeing.url)]
+    command = ["sh", "-c", block.replace(ADDRESS, image_server.url)]
     assert b'"object":"' in subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
 
 

@@ -53,6 +53,22 @@ def write_llama(
     return path
 
 
+def write_adapter(path: Path, *, rank: int = 4, seed: int = 0) -> Path:
+    """A LoRA adapter for the causal model, strong enough to change what it says."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    draw = np.random.default_rng(seed)
+    tensors = []
+    for layer in range(NUM_LAYERS):
+        for name in ("attn_q", "attn_v"):
+            tensors.append((f"blk.{layer}.{name}.weight.lora_a", _random(draw, rank, WIDTH)))
+            tensors.append((f"blk.{layer}.{name}.weight.lora_b", _random(draw, WIDTH, rank)))
+    finish(writer, iter(tensors))
+    return path
+
+
 def write_bert(path: Path, *, pooling: PoolingType = PoolingType.MEAN, seed: int = 0) -> Path:
     """An encoder over a few words; with rank pooling it has the head of a reranker."""
     writer = GGUFWriter(path, "bert")

@@ -1,4 +1,4 @@
-"""Tiny models with eyes, random weights: a GGUF file that reads, and the mmproj file that sees for it."""
+"""Tiny models that take images, random weights: a GGUF file for text, and an mmproj file for images."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

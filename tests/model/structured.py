@@ -24,11 +24,10 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.output.answer import Answer
 from proxy_inference_engine.output.pipeline import Pipeline
 from proxy_inference_engine.runners.base import Lane, Runner
-from proxy_inference_engine.server.app import create_app
-from proxy_inference_engine.server.routes.chat import prepare
-from proxy_inference_engine.server.schemas.base import validate
-from proxy_inference_engine.server.schemas.chat import ChatRequest
-from proxy_inference_engine.server.services import Services
+from proxy_inference_engine.served.model import ServedModel
+from proxy_inference_engine.server.apis.chat.ask import Conversation, make_ask
+from proxy_inference_engine.server.apis.chat.schema import ChatRequest
+from proxy_inference_engine.server.apis.shared.fields import validate
 from tests.unit.state_machine.json_schema.test_cases import CASES
 
 EIGHT = (Lane(8, 2048),)
@@ -65,9 +64,7 @@ class Desk:
 
     def __init__(self, runner: Runner, config: Config | None = None) -> None:
         self._engine = StepEngine(runner, max_cache_bytes=128 << 20)
-        services = create_app(Worker(self._engine), config or Config()).state.services
-        assert isinstance(services, Services)
-        self._services = services
+        self._model = ServedModel.of(Worker(self._engine), config or Config())
 
     def ask(self, bodies: Sequence[dict[str, Any]]) -> list[Reply]:
         asked: dict[str, _Asked] = {}
@@ -81,15 +78,16 @@ class Desk:
         return replies
 
     def _submit(self, body: dict[str, Any], asked: dict[str, _Asked]) -> Reply:
-        services = self._services
+        model = self._model
         try:
-            request, machine = prepare(validate(ChatRequest, {"model": "default", **body}), services, "test")
+            conversation = Conversation(validate(ChatRequest, {"model": "default", **body}))
+            prepared = model.prepare(make_ask(conversation, model, "test", f"ask-{len(asked)}"))
         except InvalidRequest as error:
             return Reply(refusal=error.message)
-        reply = Reply(relaxed=machine.relaxed)
-        pipeline = Pipeline(services.engine.tokenizer, stop=services.format.stop_strings, labels=machine.labels)
-        asked[request.id] = _Asked(reply, pipeline)
-        self._engine.add(request)
+        reply = Reply(relaxed=prepared.relaxed)
+        pipeline = Pipeline(model.answerer.tokenizer, stop=prepared.stop, labels=prepared.labels)
+        asked[prepared.request.id] = _Asked(reply, pipeline)
+        self._engine.add(prepared.request)
         return reply
 
 

@@ -1,7 +1,6 @@
 """`pie serve`, `pie run` and `pie chat` as a user starts them: programs of their own, over a tiny model."""
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -16,8 +15,8 @@ import httpx
 import pytest
 
 from tests.model.gguf_files import write_llama
+from tests.terminal import CTRL_C, CTRL_D, ENTER, environment, terminal
 
-MAX_START_SECONDS = 5.0
 SETTINGS = ("--threads", "1", "--context", "256", "--log-level", "error")
 
 
@@ -30,11 +29,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words(command: str, *rest: str, model: Path) -> list[str]:
     return [sys.executable, "-m", "proxy_inference_engine", command, *rest, "--model", str(model), *SETTINGS]
-
-
-def environment(home: Path) -> dict[str, str]:
-    """No settings of whoever runs the tests."""
-    return {"PATH": os.environ["PATH"], "HOME": str(home)}
 
 
 def say(line: list[str], home: Path, text: str | None = None) -> str:
@@ -80,17 +74,39 @@ def test_run_answers_once(model: Path, tmp_path: Path) -> None:
 def test_chat_talks_until_its_input_ends(model: Path, tmp_path: Path) -> None:
     first = say(words("run", "hello", model=model), tmp_path)
     chat = say(words("chat", model=model), tmp_path, text="hello\n/clear\nhello\n")
-    assert chat.rstrip("\n") == first + first.rstrip("\n")
+    assert chat == f"{first}Forgotten.\n{first}"
+
+
+def test_a_chat_in_a_terminal_loads_the_model_itself(model: Path, tmp_path: Path) -> None:
+    """Ctrl-C stops an answer; the next question is answered; what is loaded anew goes on with the conversation."""
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["yes", "no"]}')
+    line = words("chat", "--set", "ignore_eos=true", model=model)
+    with terminal(line, tmp_path, environment(tmp_path)) as screen:
+        assert "tiny, in this process." in screen.wait_for(">>> ")
+        screen.type("hello", ENTER, CTRL_C)
+        screen.wait_for(">>> ")
+        screen.type("/set ignore_eos off", ENTER)
+        screen.wait_for(">>> ")
+        screen.type("/schema schema.json", ENTER, "well?", ENTER)
+        screen.wait_for("ends that.")
+        assert re.search('"(yes|no)"', screen.wait_for(">>> ") + screen.wait_for(">>> "))
+        screen.type(f"/model {model}", ENTER)
+        screen.wait_for("Now tiny, in this process.")
+        screen.type("/model missing.gguf", ENTER)
+        screen.wait_for("no such file")
+        screen.type("/retry", ENTER)
+        assert re.search('"(yes|no)"', screen.wait_for(">>> ") + screen.wait_for(">>> "))
+        screen.type(CTRL_D)
+        assert screen.wait_end() == 0
 
 
 def test_serve_says_where_to_go_and_the_curl_line_works(model: Path, tmp_path: Path) -> None:
-    started = time.monotonic()
     with serving(model, tmp_path) as (process, printed):
         assert re.search(r"memory +\S+ MiB for running sequences, .* for the prefix cache", printed)
-        curl = shlex.split(next(line for line in printed.splitlines() if line.strip().startswith("curl")))
+        curl = shlex.split("curl " + printed.partition("  curl ")[2].partition("\n\n")[0])
         url, body = curl[1], json.loads(curl[curl.index("-d") + 1])
         assert httpx.get(url.replace("/v1/chat/completions", "/ready")).status_code == 200
-        assert time.monotonic() - started < MAX_START_SECONDS
         answer = httpx.post(url, json=body, timeout=20)
         assert answer.status_code == 200 and answer.json()["choices"][0]["message"]["role"] == "assistant"
         process.send_signal(signal.SIGTERM)
@@ -117,7 +133,8 @@ def test_ctrl_c_ends_a_start(model: Path, tmp_path: Path, seconds: float) -> Non
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode in (0, 130, -signal.SIGINT), "it may be over, or not yet ours to end"
+    is_ours = b"proxy_inference_engine" in said  # on a slow machine Python itself may still be starting
+    assert process.returncode in (0, 130, -signal.SIGINT) or not is_ours, "it may be over, or not yet ours to end"
     assert process.returncode != 130 or said.strip() == b""
 
 
@@ -127,3 +144,15 @@ def test_what_is_no_text_is_one_plain_line(model: Path, tmp_path: Path) -> None:
             line, cwd=tmp_path, env=environment(tmp_path), input=given, capture_output=True, timeout=60
         )
         assert (done.returncode, done.stderr) == (1, b"pie: the input is not UTF-8 text\n")
+
+
+def test_a_chat_template_that_fails_is_one_plain_line(model: Path, tmp_path: Path) -> None:
+    """Before anything says that the server is there."""
+    broken = tmp_path / "broken.jinja"
+    broken.write_text("{{ raise_exception('No.') }}", encoding="utf-8")
+    line = words("serve", "--port", "0", "--kv-memory", "1MiB", model=model)
+    variables = {**environment(tmp_path), "PIE_CHAT_TEMPLATE": str(broken)}
+    answer = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8", timeout=60)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    (complaint,) = answer.stderr.splitlines()
+    assert "the chat template fails: No. Set chat_template" in complaint

@@ -1,18 +1,18 @@
 """The disk tier on real weights: what comes back from disk computes what it did before, in exact mode to the bit."""
 
-import time
 from pathlib import Path
 
 import pytest
 
-from proxy_inference_engine.cache.disk import DiskTier, Room
-from proxy_inference_engine.cache.disk_drive import ThreadedDrive
-from proxy_inference_engine.cache.disk_folder import Folder
+from proxy_inference_engine.cache.disk.drive import ThreadedDrive
+from proxy_inference_engine.cache.disk.folder import Folder
+from proxy_inference_engine.cache.disk.tier import DiskRoom, DiskTier
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner
 from proxy_inference_engine.types import Limits, Request, Sampling
 from tests.model.answers import LONG, Answer, run
 from tests.model.conftest import make_runner
+from tests.polling import wait_until
 
 pytestmark = pytest.mark.model
 
@@ -35,8 +35,9 @@ def make_request(runner: LlamaRunner, end: str) -> Request:
 def live(runner: LlamaRunner, folder: Path, requests: list[Request]) -> dict[str, Answer]:
     """One process's life: an empty memory over what lies on disk."""
     engine = StepEngine(runner, max_cache_bytes=_MEMORY)
-    engine.scheduler.disk = tier = DiskTier(engine.cache, runner, ThreadedDrive(Folder(folder)), Room(_DISK))
-    time.sleep(0.2)  # until it has looked what lies there
+    drive = ThreadedDrive(Folder(folder))
+    engine.scheduler.disk = tier = DiskTier(engine.cache, runner, drive, DiskRoom(_DISK))
+    wait_until(drive._outcomes.qsize)  # it has looked what lies there
     answers = run(engine, requests)
     tier.check()
     tier.close()
@@ -70,9 +71,9 @@ def test_kv_of_another_mode_is_not_taken(exact_runner: LlamaRunner, runner: Llam
 
 
 def test_whole_states_come_back_too(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a model with a sliding window, whose KV is not cut."""
+    """As of a model with a sliding window, whose KV is not cut. Exact: a busy machine cuts a prompt elsewhere."""
     monkeypatch.setattr(LlamaRunner, "_probe", lambda self: None)
-    runner = make_runner(weights)
+    runner = make_runner(weights, is_exact=True)
     assert not runner.can_splice
     request = make_request(runner, "The clock")
     first = live(runner, tmp_path, [request])[request.id]

@@ -14,7 +14,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.models import load_llama
+from proxy_inference_engine.models.load import llama as load_llama
 from proxy_inference_engine.models.load import load_engine
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner
 from tests.model import gguf_files
@@ -43,7 +43,7 @@ def test_a_draft_model_of_the_same_vocabulary_is_taken(tiny: Path, tmp_path: Pat
         engine = worker._engine
         requests = make_requests(engine.runner, max_tokens=12)[::2]
         run(engine, requests)
-        assert engine.drafting.num_drafted > 0
+        assert engine.stats.total_model_draft_tokens > 0
     finally:
         worker.stop()
 
@@ -110,7 +110,9 @@ def test_its_kv_is_counted(tiny: Path, monkeypatch: pytest.MonkeyPatch, free: in
     monkeypatch.setattr(load_llama, "available_memory", lambda: free)
     worker = load(tiny, tiny)
     try:
-        draft = worker._engine.drafting._runner
+        drafting = worker._engine.drafting
+        assert drafting is not None
+        draft = drafting._runner
         assert draft is not None and draft.lanes == worker.lanes
         num_tokens = sum(lane.num_slots * lane.slot_tokens for lane in worker.lanes)
         token_bytes = worker.info.kv_bytes_per_token + draft.info.kv_bytes_per_token
@@ -143,6 +145,6 @@ def test_exact_answers_are_the_same_with_drafts(
     for request_id, answer in answers.items():
         assert answer.token_ids == alone[request_id].token_ids
         assert answer.logprobs == alone[request_id].logprobs
-    drafting = engine.drafting
-    assert drafting.num_drafted > 40 and drafting.num_accepted > 0.97 * drafting.num_drafted
-    assert drafting._slots.num_held == 0
+    num_drafted = engine.stats.total_model_draft_tokens
+    assert num_drafted > 40 and engine.stats.total_model_draft_tokens_accepted > 0.97 * num_drafted
+    assert engine.drafting is not None and engine.drafting._slots.num_held == 0

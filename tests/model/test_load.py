@@ -6,25 +6,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import QueueFull, StartupError
-from proxy_inference_engine.models import load_llama
 from proxy_inference_engine.models import watcher as watcher_module
+from proxy_inference_engine.models.load import llama as load_llama
 from proxy_inference_engine.models.load import load_engine, load_words
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.llama_cpp import devices
+from proxy_inference_engine.runners.llama_cpp.library import start
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
-from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.served.model import ServedModel
 from tests.model.gguf_files import write_llama
 from tests.requests import make_request
-from tests.unit.models.pulling import Watcher
+from tests.unit.models.download.pulling import Watcher
 
 SAMPLING = {
     "general.sampling.temp": 0.5,
@@ -58,7 +58,7 @@ def fingerprint(path: Path, **settings: Any) -> str:
 def test_the_file_says_how_it_wants_to_be_sampled(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "own.gguf", facts=SAMPLING)
     with loaded(path, kv_memory=1 << 20, cache_memory=0) as worker:
-        defaults = create_app(worker, Config()).state.services.defaults
+        defaults = ServedModel.of(worker, Config()).defaults
         assert defaults == profile("own", "llama", worker.info.generation)
         assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p) == (0.5, 7, 0.75, 0.25)
         assert defaults.repetition_penalty == 1.5
@@ -133,14 +133,15 @@ def test_all_layers_go_to_a_gpu_unless_told_otherwise(
 ) -> None:
     """On a machine with a card; without one the library ignores the number, so it is read where it is handed over."""
     given: list[int] = []
-    original = llama_cpp.llama_model_load_from_file
+    llama = start().binding
+    original = llama.llama_model_load_from_file
 
     def note(path: bytes, params: Any) -> Any:
         given.append(params.n_gpu_layers)
         return original(path, params)
 
-    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", note)
-    monkeypatch.setattr(devices, "free_gpu_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(llama, "llama_model_load_from_file", note)
+    monkeypatch.setattr(devices, "free_gpu_bytes", lambda llama: 8 << 30)
     chosen = {} if wanted is None else {"gpu_layers": wanted}
     with loaded(write_llama(tmp_path / "m.gguf"), kv_memory=1 << 20, cache_memory=0, **chosen):
         assert given[-1] == layers

@@ -5,9 +5,9 @@ MLX computes here on the CPU, a few tokens a second, so answers are short.
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 from openai import OpenAI
@@ -17,31 +17,28 @@ pytest.importorskip("mlx.core")
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Interaction, Role
-from proxy_inference_engine.models import load_mlx
-from proxy_inference_engine.models.convert_gguf import convert
+from proxy_inference_engine.models.load import mlx as load_mlx
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.prompt import PromptRenderer
 from proxy_inference_engine.runners.base import Row, Runner
-from proxy_inference_engine.runners.llama_cpp import library
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner
 from proxy_inference_engine.runners.mlx.runner import MlxRunner
 from tests.api.running import Running, running
 from tests.model.conftest import make_runner
-from tests.model.test_convert import F32, PROMPTS
+from tests.model.reference import f32_weights
+from tests.model.test_convert import PROMPTS
 
 pytestmark = pytest.mark.model
 
-MODEL = "f32"  # the folder's name
+MODEL = "smollm2-135m-instruct"  # the folder's name
 QUESTION = "What is the capital of France? Answer briefly."
 _MAX_TOKENS = 40
 
 
 @pytest.fixture(scope="module")
-def mlx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlxRunner]:
+def mlx(bundled_folder: Path) -> Iterator[MlxRunner]:
     """As `--model folder` loads it."""
-    folder = tmp_path_factory.mktemp("converted") / MODEL
-    convert(resolve(None).path, folder, "f32")
-    config = Config(model=str(folder), context=512, slots=3, cache_memory=64 << 20)
+    config = Config(model=str(bundled_folder), context=512, slots=3, cache_memory=64 << 20)
     runner = load_mlx.load_runner(config, resolve(config.model), print)
     yield runner
     runner.close()
@@ -50,12 +47,7 @@ def mlx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlxRunner]:
 @pytest.fixture(scope="module")
 def same_weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaRunner]:
     """llama.cpp over the same numbers: the bundled file has eight bits for each, and multiplies them as such."""
-    library.start()
-    path = tmp_path_factory.mktemp("reference") / "f32.gguf"
-    params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype, params.nthread, params.allow_requantize = F32, 2, True
-    assert llama_cpp.llama_model_quantize(str(resolve(None).path).encode(), str(path).encode(), params) == 0
-    runner = make_runner(path)
+    runner = make_runner(f32_weights(tmp_path_factory.mktemp("reference") / "f32.gguf"))
     yield runner
     runner.close()
 

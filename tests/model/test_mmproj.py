@@ -11,27 +11,26 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.load import load_engine
-from proxy_inference_engine.models.mmproj import find_mmproj
-from proxy_inference_engine.models.resolve import resolve
-from proxy_inference_engine.runners.base import Eyes, Lane
+from proxy_inference_engine.models.resolve import find_mmproj, resolve
+from proxy_inference_engine.runners.base import ImageEncoder, Lane
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner, Settings
-from proxy_inference_engine.runners.llama_cpp.vision import load_vision
+from proxy_inference_engine.runners.llama_cpp.vision.runs import load_vision
 from tests.api.running import Running, running
+from tests.images import blue, red
 from tests.model.mmproj_files import WIDTH, write_mmproj, write_model, write_reader
-from tests.pictures import blue, red
 
 Json = dict[str, Any]
 
 
-def eyes_of(model: Path, folder: Path, mmproj: str | None = None) -> Eyes | None:
+def image_encoder_of(model: Path, folder: Path, mmproj: str | None = None) -> ImageEncoder | None:
     """Those of a model that was loaded the usual way."""
     config = Config(
         model=str(model), mmproj=mmproj, threads=1, slots=2, kv_memory=8 << 20, cache_memory=1 << 20, cache_dir=folder
     )
     worker = load_engine(config)
     try:
-        return worker.eyes
+        return worker.image_encoder
     finally:
         worker.stop()
 
@@ -59,14 +58,14 @@ def test_files_beside_a_model(tmp_path: Path) -> None:
         find_mmproj(str(tmp_path / "missing.gguf"), file)
 
 
-def test_a_model_finds_its_eyes(model: Path, tmp_path: Path) -> None:
-    eyes = eyes_of(model, tmp_path)
-    assert eyes is not None and eyes.marker == "<start_of_image>"
-    assert eyes_of(model, tmp_path, "none") is None
+def test_a_model_finds_its_image_encoder(model: Path, tmp_path: Path) -> None:
+    image_encoder = image_encoder_of(model, tmp_path)
+    assert image_encoder is not None and image_encoder.marker == "<start_of_image>"
+    assert image_encoder_of(model, tmp_path, "none") is None
 
 
 def wrong_files(folder: Path) -> dict[str, Path]:
-    """Files that are no eyes for Gemma 3, by what is said about them."""
+    """Files that are no image encoder for Gemma 3, by what is said about them."""
     text = folder / "text.gguf"
     text.write_text("hello there")
     whole = write_mmproj(folder / "whole.gguf", "gemma3").read_bytes()
@@ -86,7 +85,7 @@ def wrong_files(folder: Path) -> dict[str, Path]:
 def test_what_is_set_has_to_be_right(model: Path, tmp_path: Path) -> None:
     for reason, path in wrong_files(tmp_path).items():
         with pytest.raises(StartupError, match=f"mmproj .*{path.name}.*{reason}"):
-            eyes_of(model, tmp_path, str(path))
+            image_encoder_of(model, tmp_path, str(path))
 
 
 def test_what_only_lies_there_need_not_be(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,12 +93,12 @@ def test_what_only_lies_there_need_not_be(model: Path, tmp_path: Path, caplog: p
     for reason, path in wrong_files(tmp_path).items():
         beside.write_bytes(path.read_bytes())
         with caplog.at_level(logging.WARNING):
-            assert eyes_of(model, tmp_path) is None
+            assert image_encoder_of(model, tmp_path) is None
         assert reason in caplog.text
 
 
 @pytest.fixture(scope="module", params=["gemma3", "idefics3", "qwen3vl_merger"])
-def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def image_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = write_model(tmp_path_factory.mktemp(request.param), request.param)
     model = Model(path)
     vision = load_vision(path.with_name("mmproj-tiny-f16.gguf"), model, threads=1, has_gpu=False)
@@ -126,19 +125,19 @@ def heard(answer: httpx.Response) -> list[float]:
     return [entry["logprob"] for entry in answer.json()["choices"][0]["logprobs"]["content"]]
 
 
-def test_images_over_http(seeing: Running) -> None:
-    first = ask(seeing, "see ", red(), " now")
-    assert heard(first) != heard(ask(seeing, "see ", blue(), " now"))
-    assert heard(ask(seeing, "see ", red(), " now")) == pytest.approx(heard(first), abs=0.01)
-    without = ask(seeing, "see ", " now").json()["usage"]["prompt_tokens"]
-    runner = seeing.runner
-    assert runner.eyes is not None
-    tokens = runner.eyes.tokens(32, 32)
+def test_images_over_http(image_server: Running) -> None:
+    first = ask(image_server, "see ", red(), " now")
+    assert heard(first) != heard(ask(image_server, "see ", blue(), " now"))
+    assert heard(ask(image_server, "see ", red(), " now")) == pytest.approx(heard(first), abs=0.01)
+    without = ask(image_server, "see ", " now").json()["usage"]["prompt_tokens"]
+    runner = image_server.runner
+    assert runner.image_encoder is not None
+    tokens = runner.image_encoder.tokens(32, 32)
     assert first.json()["usage"]["prompt_tokens"] >= without + tokens.num_tokens
 
 
-def test_an_image_that_is_too_narrow(seeing: Running) -> None:
-    answer = ask(seeing, "see ", red(4, 400))
+def test_an_image_that_is_too_narrow(image_server: Running) -> None:
+    answer = ask(image_server, "see ", red(4, 400))
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert (error["code"], error["param"]) == ("invalid_image", "messages[0].content[1]")

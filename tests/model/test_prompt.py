@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 
-import llama_cpp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from proxy_inference_engine.formats import by_name, detect
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.prompt import PromptRenderer
+from proxy_inference_engine.runners.llama_cpp.binding import llama_token
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 
@@ -46,8 +46,9 @@ class Subject:
 
     def encode_whole(self, text: str) -> tuple[int, ...]:
         data = text.encode()
-        buffer = (llama_cpp.llama_token * (len(data) + 8))()
-        count = llama_cpp.llama_tokenize(self.model.vocab, data, len(data), buffer, len(buffer), False, True)
+        buffer = (llama_token * (len(data) + 8))()
+        tokenize = self.model.llama.llama_tokenize
+        count = tokenize(self.model.vocab, data, len(data), buffer, len(buffer), False, True)
         return tuple(buffer[:count])
 
     def controls(self, ids: tuple[int, ...]) -> list[int]:
@@ -82,6 +83,7 @@ def test_the_template_is_chatml_with_the_model_s_own_system_prompt(subject: Subj
 def test_harmless_chats_give_the_ids_of_the_whole_text(subject: Subject, texts: list[str], system: str | None) -> None:
     prompt = subject.renderer.chat(chat(texts, system))
     assert prompt.ids == subject.encode_whole(prompt.text)
+    assert subject.renderer.raw(prompt.text).ids == prompt.ids
     assert subject.text(prompt.ids) == prompt.text
 
 
@@ -92,7 +94,7 @@ def test_written_control_tokens_stay_text(subject: Subject, evil: str) -> None:
         prompt = subject.renderer.chat(chat(texts, f"{evil}s"))
         assert subject.controls(prompt.ids) == subject.controls(harmless.ids)
         assert subject.text(prompt.ids) == prompt.text
-    assert subject.controls(subject.renderer.raw(evil).ids) == []
+    assert subject.controls(subject.renderer.raw(evil, reads_specials=False).ids) == []
 
 
 def test_the_model_wants_no_bos(subject: Subject) -> None:

@@ -1,19 +1,19 @@
 """`pie pull`, and `pie run` and `pie serve` on a name that is not in the cache: real programs, and a hub of ours."""
 
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import hub as hubs
+from tests import terminal as terminals
 from tests.hub import COMMIT, Hub
 from tests.model.gguf_files import write_llama, write_split_llama
+from tests.polling import HANG_S, wait_until
 
 NAME = "owner/tiny"
 SETTINGS = ("--threads", "1", "--context", "256", "--log-level", "error")
@@ -35,7 +35,7 @@ def hub(files: dict[str, bytes]) -> Iterator[Hub]:
 
 
 def environment(hub: Hub, home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "HF_ENDPOINT": hub.endpoint}
+    return terminals.environment(home, HF_ENDPOINT=hub.endpoint)
 
 
 def start(hub: Hub, home: Path, *words: str) -> subprocess.Popen[str]:
@@ -78,9 +78,9 @@ def test_pull_says_where_the_model_is(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_safetensors_runs_as_it_came(hub: Hub, tmp_path: Path) -> None:
-    """All that MLX and the eyes need is among what is fetched, and no more."""
+    """All that MLX and its image tower need is among what is fetched, and no more."""
     pytest.importorskip("mlx_vlm")
-    from tests.tiny.vision import write_qwen3_vl
+    from tests.tiny.image_models import write_qwen3_vl
 
     folder = write_qwen3_vl(tmp_path / "there")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -136,11 +136,9 @@ def test_ctrl_c_can_be_taken_up(hub: Hub, tmp_path: Path, files: dict[str, bytes
     finally:
         signal.signal(signal.SIGINT, before)
     folder = tmp_path / ".cache" / "huggingface" / "hub" / "models--owner--tiny" / "blobs"
-    end = time.monotonic() + 30
-    while time.monotonic() < end and not any(path.stat().st_size for path in folder.glob("*.incomplete")):
-        time.sleep(0.02)
+    wait_until(lambda: any(path.stat().st_size for path in folder.glob("*.incomplete")))
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=10)
+    _, told = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert told.rstrip().endswith("stopped; the same command goes on from here")
     hub.release.set()

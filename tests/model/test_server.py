@@ -117,7 +117,7 @@ def test_leaving_clients_leave_nothing(server: Running) -> None:
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(leave, range(16)))
-    server.wait_idle(20)
+    server.wait_idle()
     server.worker._engine.check()
     assert server.worker._engine.scheduler.slots.num_held == 0
     assert threading.active_count() <= threads_before + 1

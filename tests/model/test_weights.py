@@ -1,10 +1,14 @@
 """The layout of the weights: converted once where that is faster, and otherwise left as they are."""
 
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
-import llama_cpp
+import numpy as np
 import pytest
+from gguf import GGUFReader
 
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.runners.llama_cpp.model import Model
@@ -47,19 +51,39 @@ def test_where_nothing_can_be_written_the_weights_stay(tmp_path: Path) -> None:
     assert chosen == resolve(None).path and len(told) == 1
 
 
-def test_processes_that_convert_at_once_write_files_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    targets: list[bytes] = []
+def test_processes_that_convert_at_once_write_files_of_their_own(weights: Path, tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys; from proxy_inference_engine.models.resolve import resolve; "
+        "from proxy_inference_engine.runners.llama_cpp.weights import fastest_weights; "
+        "fastest_weights(resolve(None).path, cache_dir=pathlib.Path(sys.argv[1]), threads=1, report=print)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    running = [subprocess.Popen([sys.executable, "-c", code, tmp_path], env=environment) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    (written,) = (tmp_path / "weights").iterdir()
+    assert written.name == weights.name and written.read_bytes() == weights.read_bytes()
 
-    def fail(_source: bytes, target: bytes, _params: object) -> int:
-        targets.append(target)
-        Path(target.decode()).write_bytes(b"half of it")
-        return 1
 
-    monkeypatch.setattr(llama_cpp, "llama_model_quantize", fail)
-    for pid in (1, 2):
-        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
-        assert choose(resolve(None).path, tmp_path)[0] == resolve(None).path
-    assert len(set(targets)) == 2
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, before[1]))
+    try:
+        chosen, told = choose(resolve(None).path, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert chosen == resolve(None).path and len(told) == 1
     assert list((tmp_path / "weights").iterdir()) == []
+
+
+def test_it_is_what_the_quantiser_of_llama_cpp_writes(weights: Path, tmp_path: Path) -> None:
+    """The prebuilt library has no quantiser; llama-cpp-python's has."""
+    package = pytest.importorskip("llama_cpp")
+    params = package.llama_model_quantize_default_params()
+    params.ftype, params.nthread, params.allow_requantize = 7, 2, True
+    path = tmp_path / "theirs.gguf"
+    assert package.llama_model_quantize(str(resolve(None).path).encode(), str(path).encode(), params) == 0
+    ours, theirs = ({tensor.name: tensor for tensor in GGUFReader(each).tensors} for each in (weights, path))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert tensor.tensor_type == theirs[name].tensor_type and tuple(tensor.shape) == tuple(theirs[name].shape)
+        assert np.array_equal(tensor.data, theirs[name].data), name

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from proxy_inference_engine.cache.disk import DiskTier, Room
-from proxy_inference_engine.cache.disk_drive import Outcome, Read, Scanned, Wanted, Written
-from proxy_inference_engine.cache.disk_file import Header, Stopped, write_file
-from proxy_inference_engine.cache.disk_folder import Folder
+from proxy_inference_engine.cache.disk.drive import Outcome, Read, Scanned, Wanted, Written
+from proxy_inference_engine.cache.disk.file import Header, Stopped, write_file
+from proxy_inference_engine.cache.disk.folder import Folder
+from proxy_inference_engine.cache.disk.tier import DiskRoom, DiskTier
 from proxy_inference_engine.runners.base import Packed
 from proxy_inference_engine.runners.fake import FakePacker
 from tests.clock import Clock
@@ -137,7 +137,7 @@ class DiskSimulation(Simulation):
         self.drive = SimulatedDrive(folder, self.disk_random, self.clock, fault_rate)
         cache = self.engine.cache
         cache.max_bytes = TOKEN_BYTES * self.context * self.disk_random.choice([1, 1, 3])
-        room = Room(self.disk_random.choice([5_000, 20_000, 10_000_000]), self.disk_random.choice([1, 4, 16]))
+        room = DiskRoom(self.disk_random.choice([5_000, 20_000, 10_000_000]), self.disk_random.choice([1, 4, 16]))
         self.texts = [self._ids(self.context // 2) for _ in range(5)]
         self.tier = DiskTier(cache, self.runner, self.drive, room, self.clock)
         self.engine.scheduler.disk = self.tier

@@ -24,6 +24,14 @@ class ScriptedConstraint:
     most: int
     fails_at: int | None = None
 
+    @property
+    def bounds_reasoning(self) -> bool:
+        return False
+
+    @property
+    def grammar(self) -> str | None:
+        return None
+
     def start(self) -> Matcher:
         return ScriptedMatcher(self)
 

@@ -6,14 +6,25 @@ terminal output, and each that survived has the tokens it gets alone, without a 
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy_inference_engine.cache.prefix import Node, Path
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
 from proxy_inference_engine.errors import EngineFailure
-from proxy_inference_engine.runners.base import Lane, Row
+from proxy_inference_engine.runners.base import Lane, Row, Segment, TokenIds
 from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
-from proxy_inference_engine.types import Failed, Finished, Limits, Logprob, Prefilled, Request, Sampling, Token
+from proxy_inference_engine.types import (
+    IDLE_PRIORITY,
+    Failed,
+    Finished,
+    Limits,
+    Logprob,
+    Prefilled,
+    Request,
+    Sampling,
+    Token,
+)
 from tests.clock import Clock
 from tests.deferred import DeferredRunner
 from tests.drafts import DraftRunner
@@ -66,10 +77,13 @@ class Simulation:
             runner,
             max_cache_bytes=budget,
             step_target_s=0.05,
-            ngram_draft_tokens=self.guessing.choice([0, 0, 5, 16]),
             clock=self.clock,
         )
         self.runner = runner
+        self.inserting = ""  # the tenant for whom the cache makes room
+        self.num_given = self.num_taken = 0  # leaves that a tenant lost for itself, and for another
+        self.wronged: str | None = None  # who lost some of a fair share to another
+        self._watch_evictions()
         self.drafting = random.Random(f"draft {seed}")
         self.draft_fault_rate = 0.0
         self.draft = self._draft_model()
@@ -83,6 +97,10 @@ class Simulation:
         self.cancelled: set[str] = set()
         self.alone: dict[str, list[Heard] | None] = {}
         self.most_logits = 0  # of one lane in one pass
+        self.ranking = random.Random(f"rank {seed}")
+        self.priorities = self.ranking.choice([[0], [0, 0, 10_000, -10_000], [0, IDLE_PRIORITY], [0, 1, IDLE_PRIORITY]])
+        self.num_idle_rows = 0
+        self.is_intruded = False  # something was computed in idle time while somebody waited
 
     def run(self) -> None:
         num_requests = self.random.randint(40, 80) if self.is_bushy else self.random.randint(5, 25)
@@ -101,6 +119,8 @@ class Simulation:
         deliveries = self.engine.step()
         self.engine.check()
         assert self.most_logits <= self.runner.max_logits, "too many logits for a pass"
+        assert self.wronged is None, "an eviction from a fair share"
+        assert not self.is_intruded, "somebody waited for what fills idle time"
         for delivery in deliveries:
             self._hear(delivery)
         if not self.engine.has_work:
@@ -143,6 +163,7 @@ class Simulation:
             num_top_logprobs=self.random.choice([None, None, 2]),
             num_prompt_logprobs=self.random.choice([None, None, None, 0]),
             constraint=self._constraint() if self.random.random() < 0.3 else None,
+            priority=self.ranking.choice(self.priorities),
         )
         self.alone[request.id] = _answers_if_any(request, self.context)
         request = replace(request, draft_ids=self._draft(request.id))
@@ -217,6 +238,28 @@ class Simulation:
         self.engine.draft_with(draft, self.drafting.choice([1, 4, 8]))
         return draft
 
+    def _watch_evictions(self) -> None:
+        insert = self.engine.cache.insert
+
+        def noting(tenant: str, ids: TokenIds, export: Callable[[int], Segment], num_bytes: int) -> None:
+            self.inserting = tenant
+            insert(tenant, ids, export, num_bytes)
+
+        self.engine.cache.insert = noting  # type: ignore[method-assign]
+        self.engine.cache.on_evict = self._check_eviction
+
+    def _check_eviction(self, path: Path) -> None:
+        """Nobody loses for another what is within a fair share, which is counted here node by node."""
+        if path.tenant == self.inserting:
+            self.num_given += 1
+            return
+        self.num_taken += 1
+        cache = self.engine.cache
+        held = {tenant: _bytes_below(root) for tenant, root in cache._roots.items()}
+        tenants = {tenant for tenant in held if held[tenant]} | {self.inserting}
+        if held[path.tenant] * len(tenants) <= cache.max_bytes:  # to raise here would only cost an insertion
+            self.wronged = path.tenant
+
     def _maybe_fault_draft(self, rows: Sequence[Row]) -> None:
         if self.drafting.random() < self.draft_fault_rate:
             raise RuntimeError("injected fault of the draft model")
@@ -226,7 +269,14 @@ class Simulation:
         for row in rows:
             num_logits[self.engine.scheduler.slots.lane_of(row.slot)] += row.num_logits
         self.most_logits = max(self.most_logits, *num_logits.values())
+        self._watch_idle({row.slot for row in rows})
         self._maybe_fault()
+
+    def _watch_idle(self, slots: set[int]) -> None:
+        scheduler = self.engine.scheduler
+        num_rows = sum(sequence.fills_idle and sequence.slot in slots for sequence in scheduler.running)
+        self.num_idle_rows += num_rows
+        self.is_intruded |= bool(num_rows) and scheduler.waiting.has_wanted
 
     def _maybe_fault(self) -> None:
         if self.random.random() < self.fault_rate:
@@ -240,7 +290,7 @@ class Simulation:
         assert self.draft is None or self.draft.num_held_slots() == 0, "the draft model keeps KV"
 
     def _check_end(self) -> None:
-        assert self.can_splice or self.engine.totals.draft_tokens == 0, "a guess that could not be forgotten"
+        assert self.can_splice or self.engine.stats.total_draft_tokens == 0, "a guess that could not be forgotten"
         assert self.draft_fault_rate or self.draft is None or not self.draft.is_closed, "drafts ended without a cause"
         for request in self.requests.values():
             if request.id in self.cancelled:
@@ -263,6 +313,11 @@ class Simulation:
         """In its prompt, or by a token that it drew itself."""
         drawn = [self.heard.get((request.id, choice), Heard()).token_ids for choice in range(request.num_choices)]
         return POISON in request.prompt_ids or any(POISON in token_ids for token_ids in drawn)
+
+
+def _bytes_below(node: Node) -> int:
+    below = sum(_bytes_below(child) for child in node.children.values())
+    return below + (node.segment.num_bytes if node.segment is not None else 0)
 
 
 def _check_grammar(request: Request, heard: Heard) -> None:

@@ -212,7 +212,7 @@ def test_guesses_change_no_token(case: Case, runner: MlxRunner, num_right: int) 
     ]
     engine = StepEngine(runner, max_cache_bytes=CACHE)
     assert_equal(run(engine, guessed), case.alone)
-    assert (engine.totals.draft_tokens_accepted > 0) == (runner.can_splice and num_right > 0)
+    assert (engine.stats.total_draft_tokens_accepted > 0) == (runner.can_splice and num_right > 0)
 
 
 # Grammars: what they force is computed several tokens at a time

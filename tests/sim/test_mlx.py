@@ -50,7 +50,7 @@ def test_seeds(name: str, base: Path) -> None:
         counters = traffic.engine.scheduler.counters
         num_preemptions += counters.num_preemptions
         num_moves += counters.num_moves
-        num_cached += traffic.engine.totals.prompt_tokens_cached
+        num_cached += traffic.engine.stats.total_prompt_tokens_cached
         num_cancelled += len(traffic.cancelled)
     # Worth their time only if they reach the corners.
     assert min(num_preemptions, num_moves, num_cached, num_cancelled) > 0
@@ -88,9 +88,9 @@ def test_a_device_that_fails_now_and_then(
     caplog.set_level("CRITICAL")
     flaky = Flaky(monkeypatch)
     num_failed = 0
-    for seed in range(2):
+    for seed in range(4):
         flaky.is_steady = True
         traffic = Traffic(seed, small_runner(name, seed, base), partial(flaky.answer, roomy(name, base)))
         assert traffic.run(10) < CLOSE, f"seed {seed}"
         num_failed += len(traffic.failed)
-    assert flaky.num_failures > 3 and num_failed < 15
+    assert flaky.num_failures > 3 and num_failed < 30, "of 40: those beside a pass that fails are lost with it"

@@ -71,6 +71,14 @@ class Script:
     num_tokens: int
     end_ids: frozenset[int]
 
+    @property
+    def bounds_reasoning(self) -> bool:
+        return False
+
+    @property
+    def grammar(self) -> str | None:
+        return None
+
     def start(self) -> Matcher:
         return _ScriptMatcher(self)
 
@@ -118,7 +126,6 @@ class Traffic:
             runner,
             max_cache_bytes=self.random.choice([0, 40_000, 400_000, 4_000_000]),
             step_target_s=self.random.choice([0.002, 0.01, 0.05]),
-            ngram_draft_tokens=self.random.choice([0, 0, 5]),
         )
         self._context = max(lane.slot_tokens for lane in runner.lanes)
         self._shared = [self._ids(self.random.randint(5, self._context // 2)) for _ in range(2)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy_inference_engine.store import Record, Store
-from proxy_inference_engine.store.database import connect, prepare
+from proxy_inference_engine.store.sqlite.database import connect, prepare
 
 _NUM_ROWS = 1_000_000
 _COLUMNS = "kind, owner, parent, id, created_at, expires_at, status, run, metadata, body, extra"

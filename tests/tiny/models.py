@@ -35,9 +35,10 @@ _PLAIN: Config = {
 }
 
 
-def write_llama(folder: Path, *, seed: int = 0) -> Path:
-    """Plain attention."""
-    return _write(folder, {**_PLAIN, "model_type": "llama", "architectures": ["LlamaForCausalLM"]}, seed)
+def write_llama(folder: Path, *, seed: int = 0, head_dim: int = 16) -> Path:
+    """Plain attention. vLLM computes it where a head has 32 dimensions at least."""
+    config = {**_PLAIN, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "head_dim": head_dim}
+    return _write(folder, config, seed)
 
 
 def write_qwen3(folder: Path, *, seed: int = 0) -> Path:

@@ -1,7 +1,6 @@
 """Imports point down, libraries stay in their folders, files and functions stay small. Each failure names a line."""
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,13 @@ MAX_FUNCTION_LINES = 60
 
 # Who may import whom; what can be reached over several arrows may be imported too.
 ARROWS = {
-    "cli": {"server", "log"},
-    "server": {"engine", "prompt", "output", "models", "config", "state_machine", "store", "images"},
-    "models": {"engine", "runners", "config"},
+    "cli": {"python", "server", "log"},
+    "python": {"server"},
+    "server": {"pool", "store", "log"},
+    "pool": {"served"},
+    "served": {"engine", "prompt", "output", "models", "config", "state_machine", "images"},
+    "models": {"engine", "far", "runners", "config"},
+    "far": {"engine", "runners.base"},
     "engine": {"cache", "sampling", "state_machine", "runners"},
     "cache": {"runners.base"},
     "sampling": {"runners.base"},
@@ -33,30 +36,48 @@ ARROWS = {
     "log": set(),
 }
 EVERYONE = {"types", "errors", "interaction"}
-ARROWS_OF_EVERYONE = {"types": {"errors"}, "interaction": {"types", "errors"}, "errors": set(), "": set()}
+ARROWS_OF_EVERYONE = {"types": {"errors"}, "interaction": {"types", "errors"}, "errors": set(), "": {"python"}}
 
 LIBRARIES = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "uvloop": {"server"},
-    "httptools": {"server", "images"},
+    "httptools": {"server", "images", "far"},
     "prometheus_client": {"server"},
-    "pydantic": {"server", "config"},
-    "pydantic_core": {"server", "config"},
+    "pydantic": {"server", "config", "python"},
+    "pydantic_core": {"server", "config", "python"},
     "jinja2": {"prompt"},
     "markupsafe": {"prompt"},
-    "llama_cpp": {"runners.llama_cpp"},
     "llguidance": {"state_machine"},
-    "cryptography": {"server.sealing"},
-    "sqlite3": {"store"},
+    "python_multipart": {"server.http.multipart"},
+    "cryptography": {"server.apis.shared.sealing"},
+    "sqlite3": {"store.sqlite"},
+    "psycopg": {"store.postgres"},
+    "truststore": {"models.download"},
+    "psutil": {"config.hardware"},
+    "opentelemetry": {"server.spans", "cli.traces"},
+    "logfire": {"cli.traces"},
+    "hf_xet": {"models.download.xet"},
     "PIL": {"images", "runners.mlx"},
     "mlx": {"runners.mlx"},
     "mlx_lm": {"runners.mlx"},
     "mlx_vlm": {"runners.mlx"},
-    "tokenizers": {"runners.mlx"},
-    "numpy": {"runners", "cache", "sampling", "engine", "state_machine", "types", "images"},
+    "tokenizers": {"runners.tokenizer_json"},
+    "numpy": {"runners", "cache", "sampling", "engine", "far", "state_machine", "types", "images"},
 }
-MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.load_llama", "models.load_mlx"}
+MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.download.xet", "store.store"}
+
+# Inside the server, an API knows itself and what all share. Who else may know of one:
+APIS = "server.apis"
+SHARED = f"{APIS}.shared"
+MAY_KNOW_APIS = {
+    "server.openapi.operations": (APIS,),  # the list of every route
+    "server.openapi.document": (SHARED,),
+    "server.app": {APIS},
+    "server.process": {APIS},
+    "python.local_model": {f"{APIS}.chat", SHARED},
+    "server.state": {f"{APIS}.responses.run", f"{APIS}.shared.sealing", f"{APIS}.responses.telling"},
+}
 
 
 def is_within(module: str, folder: str) -> bool:
@@ -87,6 +108,15 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module or ""
 
 
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
 def upward_imports(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     folder = module.split(".")[0]
     if folder == "__main__":
@@ -96,6 +126,16 @@ def upward_imports(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
         inside = name.removeprefix(f"{PACKAGE}.")
         if inside != name and not inside.startswith("__") and not any(is_within(inside, one) for one in allowed):
             yield line, f"{folder} may not import {inside}"
+
+
+def foreign_apis(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    allowed = set(MAY_KNOW_APIS.get(module, ()))
+    if is_within(module, APIS):
+        allowed |= {".".join(module.split(".")[:3]), SHARED}
+    for line, name in imported(tree):
+        inside = name.removeprefix(f"{PACKAGE}.")
+        if is_within(inside, APIS) and not any(is_within(inside, one) for one in allowed):
+            yield line, f"{module} may not know of {inside}"
 
 
 def strange_libraries(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -131,7 +171,7 @@ def sizes(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield function.lineno, f"{function.name} has {num_lines} lines, at most {MAX_FUNCTION_LINES}"
 
 
-RULES = (upward_imports, strange_libraries, hidden_imports, sizes)
+RULES = (upward_imports, foreign_apis, strange_libraries, hidden_imports, sizes)
 
 
 def module_name(path: Path) -> str:
@@ -153,6 +193,53 @@ def test_source_follows_the_rules() -> None:
         for line in violations(module_name(path), path.read_text(), str(path.relative_to(SOURCE.parents[1])))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+# The two runners mirror each other: what they share in name they share in meaning.
+MIRRORED = {"Adapters", "Batch", "Family", "KvSegment", "SegmentPacker", "Settings", "Vision"}
+
+
+def type_names(tree: ast.Module) -> Iterator[str]:
+    """Public classes and aliases of types at the top of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if isinstance(node.value, ast.Call | ast.Constant) or name.isupper() or not name[0].isupper():
+                continue
+        else:
+            continue
+        if not name.startswith("_"):
+            yield name
+
+
+def test_a_type_name_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in type_names(ast.parse(path.read_text())):
+            homes.setdefault(name, []).append(module_name(path))
+    twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    mirrored = {
+        name for name in MIRRORED if sorted(module.split(".")[1] for module in twice[name]) == ["llama_cpp", "mlx"]
+    }
+    assert twice.keys() - mirrored == set(), {name: twice[name] for name in twice.keys() - mirrored}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("class Row: ...", ["Row"]),
+        ("class _Row: ...", []),
+        ("Row = int | str", ["Row"]),
+        ("Row = Annotated[int, 1]", ["Row"]),
+        ("ROW = (1, 2)", []),
+        ("T = TypeVar('T')", []),
+        ("rows = [1]", []),
+    ],
+)
+def test_what_counts_as_the_name_of_a_type(text: str, names: list[str]) -> None:
+    assert list(type_names(ast.parse(text))) == names
 
 
 def test_every_folder_has_arrows() -> None:
@@ -185,11 +272,36 @@ P = PACKAGE
         ("engine.engine", "import starlette.routing", 1),
         ("output.events", "from pydantic import BaseModel", 1),
         ("runners.fake", "import llama_cpp", 1),
-        ("runners.llama_cpp.runner", "import llama_cpp", 0),
+        ("runners.llama_cpp.runner", "import llama_cpp", 1),
         ("server.app", "import requests", 1),
         ("server.app", "import sqlite3", 1),
-        ("store.writer", "import sqlite3", 0),
+        ("store.writer", "import sqlite3", 1),
+        ("store.sqlite.room", "import sqlite3", 0),
         ("store.store", f"from {P}.server.ids import new_id", 1),
+        ("served.model", f"from {P}.engine.base import Stats", 0),
+        ("served.model", f"from {P}.server.http.wire import dumps", 1),
+        ("served.model", f"from {P}.store import Store", 1),
+        ("served.ask", "from pydantic import BaseModel", 1),
+        ("served.stream", "from starlette.requests import Request", 1),
+        ("server.http.sse", f"from {P}.server.http.body import ClientGone", 0),
+        ("server.http.sse", f"from {P}.served.stream import Counts", 0),
+        ("server.http.errors", f"from {P}.server.apis.shared.fields import Schema", 1),
+        ("server.http.errors", f"from {P}.server.apis.messages.errors import SHAPE", 1),
+        ("server.http.errors", f"from {P}.server import apis", 1),
+        ("server.apis.chat.route", f"from {P}.server.apis.chat.ask import make_ask", 0),
+        ("server.apis.chat.route", f"from {P}.server.apis.shared.fields import validate", 0),
+        ("server.apis.chat.route", f"from {P}.server.http.wire import new_id", 0),
+        ("server.apis.chat.route", f"from {P}.server.apis.responses.ask import make_ask", 1),
+        ("server.apis.chat.route", f"from {P}.server.apis import responses", 1),
+        ("server.apis.models", f"from {P}.server.apis.shared.route import json_response", 0),
+        ("server.apis.models", f"from {P}.server.apis.chat.schema import ChatRequest", 1),
+        ("server.apis.shared.route", f"from {P}.server.apis.shared.fields import Schema", 0),
+        ("server.apis.shared.route", f"from {P}.server.apis.chat.schema import ChatRequest", 1),
+        ("server.state", f"from {P}.server.apis.shared.sealing import Sealer", 0),
+        ("server.state", f"from {P}.server.apis.responses.route import follow", 1),
+        ("server.metrics", f"from {P}.server.apis.responses.run import ResponseRuns", 1),
+        ("server.app", f"from {P}.server.apis.chat.route import create_chat_completion", 0),
+        ("cli.serve", f"from {P}.server.apis.chat.route import create_chat_completion", 1),
         ("engine.engine", "def f() -> None:\n    import json", 1),
         ("engine.engine", "class A:\n    async def f(self) -> None:\n        from json import loads", 1),
         ("cli.serve", "def f() -> None:\n    import json", 0),
@@ -202,12 +314,3 @@ P = PACKAGE
 )
 def test_rules_catch_what_they_should(module: str, text: str, num_violations: int) -> None:
     assert len(violations(module, text, "file.py")) == num_violations
-
-
-def test_of_llama_cpp_python_only_the_low_level_api_is_used() -> None:
-    """Its classes have a cache, samplers and chat formats of their own; the functions are all lower case."""
-    names = re.compile(r"llama_cpp\.([A-Za-z_]\w*)")
-    folder = SOURCE / "runners" / "llama_cpp"
-    used = {name for path in folder.glob("*.py") for name in names.findall(path.read_text())}
-    assert any(name == "llama_decode" for name in used)
-    assert not {name for name in used if name.startswith("Llama")}

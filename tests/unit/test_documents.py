@@ -1,50 +1,112 @@
-"""The documents at the root: they are there, what they link to is there, and the tree in the README is the tree."""
+"""The documents: they are there, short where they should be, and what they say of the source and of results is so."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from benchmarks import picture
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxy_inference_engine"
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+FOLDERS = (".", "docs", "benchmarks", "benchmarks/results")
+DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+MAX_CHARS = 139
+MAX_README_LINES = 70
+_LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_URL = re.compile(r"https?://\S+")
 
 
-def readme() -> str:
-    return (ROOT / "README.md").read_text(encoding="utf-8")
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"])
-def test_it_is_there(name: str) -> None:
-    assert len((ROOT / name).read_text(encoding="utf-8")) > 500
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"])
+def test_it_is_there(path: str) -> None:
+    assert len(read(path)) > 500
+
+
+@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="no checkout")
+def test_no_document_is_overlooked() -> None:
+    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(tracked.split()) <= {name(path) for path in DOCUMENTS}
 
 
 def test_the_licence_is_apache() -> None:
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    text = read("LICENSE")
     assert "Apache License" in text and "Version 2.0" in text
 
 
-def test_the_readme_begins_with_one_sentence_and_two_commands() -> None:
-    title, sentence, commands = (_split := readme().split("\n\n", 3))[:3]
+def test_the_readme_is_one_screen_that_begins_with_two_sentences_and_two_commands() -> None:
+    text = read("README.md")
+    title, sentences, commands, rest = text.split("\n\n", 3)
     assert title == "# Proxy Inference Engine"
-    assert sentence.endswith(".") and sentence.count(". ") == 0
+    assert len(re.findall(r"\.(?=\s|$)", sentences)) == 2 and sentences.endswith(".")
     assert "make serve" in commands and "make test" in commands
-    for section in ("## What works", "## Measured", "## The tree"):
-        assert section in _split[3]
+    assert len(text.splitlines()) <= MAX_README_LINES
+    for page in ("docs/README.md", "docs/benchmarks.md", "benchmarks/results/speed.svg"):
+        assert f"]({page})" in rest
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    tree = readme().partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
+def test_the_index_has_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {link for link, _ in _LINK.findall(read("docs/README.md")) if "/" not in link} >= pages
+
+
+def test_the_tree_is_the_tree() -> None:
+    tree = read("CONTRIBUTING.md").partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
     shown = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
     assert shown == {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     top = set(re.findall(r"^(\w+)/ ", tree, re.MULTILINE))
-    assert top == {"tests", "benchmarks", "docs", "scripts"}
+    assert top == {"tests", "benchmarks", "docs", "scripts", "deploy"}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_lines_are_short(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path.parent.name == "results":  # made by the benchmarks, with a column for every server
+        lines = [line for line in lines if not line.startswith("|")]
+    long = [line for line in lines if len(_URL.sub("", line)) > MAX_CHARS]
+    assert long == [], f"prose: python scripts/wrap_markdown.py {name(path)}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(path: Path) -> None:
     text = _FENCE.sub("", path.read_text(encoding="utf-8"))
-    missing = [link for link in _LINK.findall(text) if not (path.parent / link).exists()]
+    missing = []
+    for link, anchor in _LINK.findall(text):
+        target = path.parent / link if link else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(f"{link}#{anchor}")
     assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_picture_is_current() -> None:
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(picture.read()), (
+        "run: python -m benchmarks.picture"
+    )
+
+
+def test_the_figures_in_the_readme_are_those_of_the_results() -> None:
+    """A row's numbers stand, in their order, in one row of the file that it names."""
+    text = read("README.md")
+    rows = [row.split(" | ") for row in re.findall(r"^\| (?!\|).*benchmarks/results/.*$", text, re.MULTILINE)]
+    assert len(rows) == 5
+    for _what, ours, *others, source in rows:
+        numbers = re.findall(r"^[\d,]+", "\n".join([ours, *others]), re.MULTILINE)
+        results = read(_LINK.search(source)[1]).replace(",", "")  # type: ignore[index]
+        pattern = ".*".join(rf"\| {number.replace(',', '')}\b" for number in numbers)
+        assert re.search(pattern, results), numbers

@@ -37,6 +37,12 @@ def test_serve_installs_and_starts(words: tuple[str, ...], flags: str) -> None:
     assert " ".join(serve.split()) == f"exec .venv/bin/pie serve {flags}".strip()
 
 
+def test_native_installs_and_compiles() -> None:
+    install, native = lines("native")
+    assert install == "python3 scripts/install.py"
+    assert native.strip() == "exec .venv/bin/pie optimize"
+
+
 def test_the_variables_of_other_programs_are_not_ours() -> None:
     assert lines("serve", HOST="laptop", PORT="1", MODEL="x") == lines("serve")
 
@@ -56,7 +62,7 @@ def test_test_runs_everything_and_check_the_quick_part() -> None:
     ]
     # All folders of tests: those that check ran are left out, and what only `make soak` is for.
     assert lines("test") == [*check, ".venv/bin/pytest -q -m 'not soak' --ignore=tests/unit"]
-    assert lines("soak")[-1] == ".venv/bin/pytest -q -m soak"
+    assert lines("soak")[-1] == ".venv/bin/python -m tests.soak.campaign"
     assert lines("bench")[-1] == ".venv/bin/python -m benchmarks"
 
 
@@ -66,7 +72,7 @@ def test_clean_leaves_the_installation() -> None:
 
 def test_without_a_target_there_is_help() -> None:
     text = "\n".join(lines())
-    assert all(f"make {target}" in text for target in ("serve", "test", "check", "soak", "bench", "clean"))
+    assert all(f"make {target}" in text for target in ("serve", "native", "test", "check", "soak", "bench", "clean"))
 
 
 def test_ci_runs_make_test() -> None:

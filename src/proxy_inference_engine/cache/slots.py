@@ -7,12 +7,16 @@ from proxy_inference_engine.runners.base import Lane
 
 
 class Slots:
-    """Hands out the lowest free slot of a lane, so that the slots in use stay close together."""
+    """Hands out the lowest free slot of a lane, so that the slots in use stay close together; the highest one to those
+    that only fill idle time: when these rest, the others are still neighbours.
+    """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = tuple(lanes)
         self._first = [0, *accumulate(lane.num_slots for lane in lanes)]  # lane i holds slots _first[i].._first[i + 1]
         self._is_held = [False] * self._first[-1]
+        self._is_high = [False] * self._first[-1]  # held from the end of its lane on
+        self._num_high = 0
         self._lane_of = [i for i, lane in enumerate(lanes) for _ in range(lane.num_slots)]
 
     @property
@@ -47,26 +51,39 @@ class Slots:
         same = [i for i, lane in enumerate(self._lanes) if lane.slot_tokens == self._lanes[first].slot_tokens]
         return next((lane for lane in same if self.has_free(lane)), first)
 
-    def lane_size(self, lane: int) -> int:
-        return self._lanes[lane].num_slots
-
     def has_free(self, lane: int) -> bool:
         return not all(self._is_held[self._first[lane] : self._first[lane + 1]])
 
-    def allocate(self, lane: int) -> int | None:
-        for slot in range(self._first[lane], self._first[lane + 1]):
+    def num_free(self, lane: int) -> int:
+        return self._is_held[self._first[lane] : self._first[lane + 1]].count(False)
+
+    def num_slots_of(self, lane: int) -> int:
+        return self._lanes[lane].num_slots
+
+    def allocate(self, lane: int, *, is_high: bool = False) -> int | None:
+        slots = range(self._first[lane], self._first[lane + 1])
+        for slot in reversed(slots) if is_high else slots:
             if not self._is_held[slot]:
-                self._is_held[slot] = True
+                self._is_held[slot], self._is_high[slot] = True, is_high
+                self._num_high += is_high
                 return slot
         return None
 
     def free(self, slot: int) -> None:
         assert self._is_held[slot], f"slot {slot} freed twice"
         self._is_held[slot] = False
+        self._num_high -= self._is_high[slot]
 
     def hole(self, lane: int) -> tuple[int, int] | None:
-        """(highest held slot, lowest free slot below it): moving the one into the other closes a gap."""
-        held = [slot for slot in range(self._first[lane], self._first[lane + 1]) if self._is_held[slot]]
-        if not held or len(held) == held[-1] - self._first[lane] + 1:
+        """(highest held slot, lowest free slot below it): moving the one into the other closes a gap. For those at the
+        end of the lane the other way round."""
+        slots = range(self._first[lane], self._first[lane + 1])
+        low = self._hole(slots, is_high=False)
+        return self._hole(slots[::-1], is_high=True) if low is None and self._num_high else low
+
+    def _hole(self, slots: range, *, is_high: bool) -> tuple[int, int] | None:
+        held = [slot for slot in slots if self._is_held[slot] and self._is_high[slot] == is_high]
+        free = next((slot for slot in slots if not self._is_held[slot]), None)
+        if not held or free is None or (free - held[-1]) * slots.step > 0:
             return None
-        return held[-1], self._is_held.index(False, self._first[lane])
+        return held[-1], free

@@ -1,11 +1,16 @@
-"""What `pie serve` says once it is ready."""
+"""What `pie serve` says once it is ready: where it is, what to try, and what would be better."""
 
 import json
 import shlex
+import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy_inference_engine.config.sizes import format_size
 from proxy_inference_engine.runners.base import Lane
+
+_WIDTH = 80  # of the narrowest terminal that people have
+_BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,28 +20,44 @@ class Banner:
     model: str
     description: str
     context_tokens: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Lane, ...]  # none: what computes is elsewhere
     kv_bytes_per_token: int
     cache_bytes: int
     url: str
     has_keys: bool
+    library: str = ""  # what computes, where there is a choice
+    is_small: bool = False  # the bundled model: good to begin with, and no more
+    faster: tuple[str, ...] = ()  # a line each
+    larger: tuple[str, ...] = ()  # models that would fit: a title, then a line each
+    others: tuple[str, ...] = ()  # models that are loaded when asked for: the same
 
-    def render(self) -> str:
-        return "\n".join(
-            (
-                "",
-                f"  model    {self.model}" + (f" ({self.description})" if self.description else ""),
-                f"  context  {self.context_tokens:,} tokens",
-                f"  slots    {self._slots()}",
-                f"  memory   {self._memory()}",
-                f"  address  {self.url}/v1" + (" (needs an API key)" if self.has_keys else ""),
-                "",
-                "Try it:",
-                f"  {self._curl()}",
-                "",
-                "Ctrl-C stops the server.",
+    def render(self, *, is_terminal: bool = False) -> str:
+        bold = (lambda text: f"{_BOLD}{text}{_NORMAL}") if is_terminal else str
+        key = " (needs an API key)" if self.has_keys else ""
+        lines = ["", f"Ready: {bold(self.url)} in a browser, {bold(f'{self.url}/v1')} for programs{key}", ""]
+        for name, value in self._facts():
+            start = f"  {name:<9}"
+            lines += textwrap.wrap(
+                value, _WIDTH, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
             )
-        )
+        lines += ["", bold("Try it, in another terminal"), *self._curl(), "", *self._python()]
+        for section in (self.others, self.larger):
+            if section:
+                lines += ["", bold(section[0]), *section[1:]]
+        if self.faster:
+            lines += ["", bold("Faster"), *(f"  {line}" for line in self.faster)]
+        return "\n".join((*lines, "", "Ctrl-C stops the server."))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "model", self.model + (f" ({self.description})" if self.description else "")
+        if self.is_small:
+            yield "", "135M parameters: good for trying out, too small for real work"
+        if self.library:
+            yield "library", self.library
+        yield "context", f"{self.context_tokens:,} tokens"
+        if self.lanes:
+            yield "slots", self._slots()
+            yield "memory", self._memory()
 
     def _slots(self) -> str:
         """The wide lane, then how many longer sequences beside it."""
@@ -49,14 +70,24 @@ class Banner:
         cache = f"{format_size(self.cache_bytes)} for the prefix cache" if self.cache_bytes else "no prefix cache"
         return f"{format_size(kv_bytes)} for running sequences, {cache}"
 
-    def _curl(self) -> str:
-        question = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": "What is the capital of France? Answer briefly."}],
-        }
+    def _curl(self) -> tuple[str, ...]:
+        """One command in several lines, which a shell takes as they are."""
+        question = json.dumps([{"role": "user", "content": "Name three colors."}])
+        body = shlex.quote(f'{{"model": "default",\n    "messages": {question}}}')
         key = ' -H "Authorization: Bearer $KEY"' if self.has_keys else ""
-        body = shlex.quote(json.dumps(question))
-        return f"curl {self.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {body}"
+        return (
+            f"  curl {self.url}/v1/chat/completions{key} \\",
+            f"    -H 'Content-Type: application/json' -d {body}",
+        )
+
+    def _python(self) -> tuple[str, ...]:
+        key = "os.environ['KEY']" if self.has_keys else '"none"'
+        return (
+            f"  {'import os; ' if self.has_keys else ''}from openai import OpenAI  # pip install openai",
+            f'  client = OpenAI(base_url="{self.url}/v1", api_key={key})',
+            '  answer = client.responses.create(model="default", input="Name three colors.")',
+            "  print(answer.output_text)",
+        )
 
 
 def url(host: str, port: int) -> str:

@@ -1,4 +1,6 @@
-"""The argument parser: one flag for each field of Config that has one. Converts nothing, Config does."""
+"""The argument parser: each command's own words, and a flag for each setting that it has one for. Converts no setting,
+Config does.
+"""
 
 import argparse
 import sys
@@ -6,38 +8,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from proxy_inference_engine import __version__
+from proxy_inference_engine.cli.commands import COMMANDS, SYNONYMS, Command, has_flag
 from proxy_inference_engine.config.catalogue import SettingInfo, catalogue
 
-_COMMANDS = {
-    "serve": "answer OpenAI clients over HTTP",
-    "chat": "talk with the model on this terminal",
-    "run": "answer one question on this terminal",
-    "pull": "download a model into the Hugging Face cache",
-    "schema": "tell whether a JSON Schema can be enforced, and what it costs",
-}
-# What matters when nobody but this terminal is served.
-_LOCAL_FLAGS = frozenset(
-    {
-        "model",
-        "offline",
-        "draft_model",
-        "engine",
-        "context",
-        "format",
-        "gpu_layers",
-        "threads",
-        "exact",
-        "cache_dir",
-        "log_level",
-    }
-)
-
-
-_FLAGS: dict[str, frozenset[str] | None] = {
-    "serve": None,  # all of them
-    "pull": frozenset({"log_level"}),
-    "schema": frozenset({"model", "engine", "format", "log_level"}),
-}
+_EPILOG = "Every setting is also PIE_<NAME> in the environment or .env, and a key of pie.toml."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,50 +23,52 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command and the flags that were given, under the names of Config's fields. Exits with 2 when wrong."""
+    """The command, and what was given after it, under the names of its parameters and of Config's fields.
+
+    Exits with 2 when wrong.
+    """
     return build_parser().parse_args(arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="pie", description="Proxy Inference Engine: a local inference server for language models.")
+    parser = _Parser(
+        prog="pie",
+        description="Proxy Inference Engine: a local inference server for language models.",
+        epilog="`pie` alone says what to do next.",
+    )
     parser.add_argument("-V", "--version", action="version", version=f"pie {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS), parser_class=_Parser)
-    for name, summary in _COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog="Every setting is also PIE_<NAME> in the environment or .env, and a key of pie.toml.",
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
+    for command in COMMANDS:
+        synonyms = [other for other, name in SYNONYMS.items() if name == command.name]
+        made = commands.add_parser(
+            command.name,
+            aliases=synonyms,
+            help=command.summary,
+            description=command.summary[0].upper() + command.summary[1:] + ".",
+            epilog=_EPILOG if command.needs_config else None,
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
-        if name == "run":
-            command.add_argument("question", nargs="*", help="the question; - or nothing reads it from stdin")
-        if name == "pull":
-            command.add_argument("model", nargs="?", metavar="OWNER/MODEL", help="with :Q4_K_M for one file of several")
-        if name == "schema":
-            command.add_argument("schema", nargs="?", metavar="SCHEMA.json", help="the schema")
-            command.add_argument("instances", nargs="*", metavar="INSTANCE.json", help="is it let through?")
-            command.add_argument(
-                "--bulk", metavar="FILE", help="many, one a line: {name, schema, tests: [{valid, data}]}"
-            )
-        _add_flags(command, _FLAGS.get(name, _LOCAL_FLAGS))
+        for argument in command.arguments:
+            made.add_argument(argument.name, **argument.options)
+        if command.needs_config:
+            _add_settings(made, command)
     return parser
 
 
-def _add_flags(command: argparse.ArgumentParser, names: frozenset[str] | None) -> None:
+def _add_settings(made: argparse.ArgumentParser, command: Command) -> None:
     groups: dict[str, argparse._ArgumentGroup] = {}
     for info in catalogue():
-        if info.flag and (names is None or info.name in names):
+        if info.flag and has_flag(command, info.name):
             if info.group not in groups:
-                groups[info.group] = command.add_argument_group(info.group)
-            _add_flag(groups[info.group], info.flag, info)
+                groups[info.group] = made.add_argument_group(info.group)
+            _add_setting(groups[info.group], info.flag, info)
     groups["program"].add_argument(
         "--config", metavar="FILE", help="TOML file with settings (pie.toml if there is one)"
     )
 
 
-def _add_flag(group: argparse._ArgumentGroup, flag: str, info: SettingInfo) -> None:
+def _add_setting(group: argparse._ArgumentGroup, flag: str, info: SettingInfo) -> None:
     text = info.description.replace("`", "").replace("%", "%%")
     if info.is_switch:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)

@@ -1,4 +1,4 @@
-"""`pie serve|chat|run|pull|schema|--version`: reads the arguments and hands a Config to the command.
+"""`pie COMMAND …`: reads the arguments and calls the command with a Config and what was given after it.
 
 The commands and what they need are imported when they run, so that `pie --version` is instant.
 """
@@ -8,7 +8,10 @@ import os
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 from proxy_inference_engine import __version__
 from proxy_inference_engine.errors import PieError
@@ -28,6 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(parse(arguments))
     except PieError as error:
         return _complain(error.message)
+    except BrokenPipeError:
+        # Whoever read us has enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         return _complain(f"{error.strerror or error}{where}")
@@ -40,38 +47,46 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Namespace) -> int:
+    from proxy_inference_engine.cli.commands import find
+
+    given = dict(vars(options))
+    name = given.pop("command")
+    if name is None:
+        return _configured(_function("next_steps", "next_steps"), {}, {}, is_server=False)
+    command = find(name)
+    keys = {argument.key for argument in command.arguments}
+    own = {key: value for key, value in given.items() if key in keys}
+    function = _function(command.module, command.function or command.name)
+    if not command.needs_config:
+        return int(function(**own))
+    settings = {key: value for key, value in given.items() if key not in keys}
+    return _configured(function, settings, own, is_server=command.name == "serve")
+
+
+def _function(module: str, name: str) -> Callable[..., int]:
+    function: Callable[..., int] = getattr(import_module(f"proxy_inference_engine.cli.{module}"), name)
+    return function
+
+
+def _configured(function: Callable[..., int], settings: dict[str, Any], own: dict[str, Any], *, is_server: bool) -> int:
     from proxy_inference_engine import log
     from proxy_inference_engine.config import load_config
 
-    values = dict(vars(options))
-    command = values.pop("command")
-    words = values.pop("question", [])
-    path, instances, bulk = values.pop("schema", None), values.pop("instances", []), values.pop("bulk", None)
     log.configure("warning")
-    config = load_config(values)
-    if command == "serve" or "log_level" in config.model_fields_set:
+    config = load_config(settings)
+    if is_server:
+        own = {**own, "read": partial(load_config, settings)}  # it reads its configuration again when it is asked to
+    if is_server or "log_level" in config.model_fields_set:
         log.configure(config.log_level)
-    match command:
-        case "serve":
-            from proxy_inference_engine.cli.serve import serve
+    from proxy_inference_engine.models.resolve import NoModel
 
-            return serve(config)
-        case "chat":
-            from proxy_inference_engine.cli.chat import chat
+    try:
+        return function(config, **own)
+    except NoModel:
+        from proxy_inference_engine.cli.choices import no_model
 
-            return chat(config)
-        case "pull":
-            from proxy_inference_engine.cli.pull import pull
-
-            return pull(config)
-        case "schema":
-            from proxy_inference_engine.cli.schema import schema
-
-            return schema(config, path, instances, bulk)
-        case _:
-            from proxy_inference_engine.cli.run import run
-
-            return run(config, " ".join(words))
+        print(no_model(config), file=sys.stderr)
+        return 1
 
 
 def _leave_now() -> None:

@@ -19,10 +19,16 @@ _WINDOW_S = 10.0  # what the speed is taken from
 class ProgressLine:
     """A `Watcher`. As a context of downloads it leaves the terminal in order, and says that Ctrl-C lost nothing."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        form: Callable[[int], str] = format_size,  # how an amount is written
+    ) -> None:
         self._stream: TextIO | None = sys.stderr if stream is None else stream  # none at all where stderr is closed
         self.is_terminal = self._stream is not None and self._stream.isatty()
         self._clock = clock
+        self._form = form
         self._seen: deque[tuple[float, int]] = deque()  # moments, and how many bytes there were
         self._next_s = 0.0
         self._is_open = self._has_begun = False
@@ -65,13 +71,13 @@ class ProgressLine:
 
     def _describe(self, num_bytes: int, total_bytes: int) -> str:
         percent = 100 * num_bytes // max(1, total_bytes)
-        text = f"{percent} %, {format_size(num_bytes)} of {format_size(total_bytes)}"
+        text = f"{percent} %, {self._form(num_bytes)} of {self._form(total_bytes)}"
         (first_s, first_bytes), (last_s, last_bytes) = self._seen[0], self._seen[-1]
         if last_s <= first_s or last_bytes <= first_bytes:
             return text
         speed = (last_bytes - first_bytes) / (last_s - first_s)
         left = round((total_bytes - num_bytes) / speed)
-        text += f", {format_size(int(speed))}/s"
+        text += f", {self._form(int(speed))}/s"
         return f"{text}, {left // 60}:{left % 60:02d} left" if left else text
 
     def close(self) -> None:

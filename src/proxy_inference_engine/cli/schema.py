@@ -5,21 +5,21 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.formats import choose_format
 from proxy_inference_engine.models.load import load_words
+from proxy_inference_engine.served.family import fit_family
 from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
-from proxy_inference_engine.state_machine.trial import Trial, Walk, spread
+from proxy_inference_engine.state_machine.schema_report import Trial, Walk, spread
 
 _CONTEXT_CHARS = 40
 
 
-def schema(config: Config, path: str | None, instances: list[str], bulk: str | None) -> int:
+def schema(config: Config, *, path: str | None = None, instances: Sequence[str] = (), bulk: str | None = None) -> int:
     """0 when the schema can be enforced and every instance passes; in bulk always, when the file can be read."""
     if (path is None) == (bulk is None):
         raise StartupError("give a file with a schema, or --bulk with a file of lines: pie schema SCHEMA.json")
@@ -32,7 +32,7 @@ def schema(config: Config, path: str | None, instances: list[str], bulk: str | N
 
 def _builder(config: Config) -> MachineBuilder:
     words = load_words(config)
-    family = choose_format(config.format, words.chat_template, words.architecture, words.name)
+    family = fit_family(config, words.tokenizer, words.chat_template, words.architecture, words.name).format
     spacing = choose_spacing(config.json_spacing, spaces_json=words.profile.spaces_json)
     return MachineBuilder(family, words.tokenizer, spacing=spacing)
 
@@ -47,7 +47,7 @@ def _read(path: str) -> Any:
 # One schema, for people
 
 
-def _one(trial: Trial, path: str, instances: list[str]) -> int:
+def _one(trial: Trial, path: str, instances: Sequence[str]) -> int:
     document = _read(path)
     found = trial.compile(document)
     if found.machine is None:

@@ -3,54 +3,104 @@
 import contextlib
 import errno
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from proxy_inference_engine.cli.banner import Banner, url
+from proxy_inference_engine.cli.banner import url
 from proxy_inference_engine.cli.progress import ProgressLine
-from proxy_inference_engine.config import Config, require_keys
+from proxy_inference_engine.cli.traces import tracing_of
+from proxy_inference_engine.config import Config, available_memory, check_origins, require_keys
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.models.download import obtain
+from proxy_inference_engine.models.download.model import obtain
 
 if TYPE_CHECKING:  # `pie --help` does not wait for numpy
-    from proxy_inference_engine.engine.worker import Worker
+    from proxy_inference_engine.pool.entry import PoolEntry
+    from proxy_inference_engine.pool.loader import EngineLoader
+    from proxy_inference_engine.pool.pool import ModelPool
+    from proxy_inference_engine.pool.reload import PoolReload
+    from proxy_inference_engine.served.model import Threads
 
 _BACKLOG = 2048
 
 
-def serve(config: Config) -> int:
-    """Run the server; the exit code is its."""
+def serve(config: Config, read: "Callable[[], Config] | None" = None) -> int:
+    """Run the server; the exit code is its. `read` gives the configuration anew; None: it stays as it is."""
     require_keys(config)
+    check_origins(config)
     listen(config.host, config.port).close()  # a download may take hours: a busy port is noticed before
-    with ProgressLine() as line:
-        name = obtain(config, line).name
+    from proxy_inference_engine.pool.entry import has_own_model, list_entries
+
+    if has_own_model(config) and config.engine != "vllm":  # its weights are elsewhere
+        with ProgressLine() as line:
+            obtain(config, line)
+    entries = list_entries(config)
+    memory_bytes = available_memory()  # as a larger model would find it
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
-        from proxy_inference_engine.models.load import load_engine
-        from proxy_inference_engine.server.run import open_store
-        from proxy_inference_engine.server.run import serve as serve_http
+        from proxy_inference_engine.cli.greeting import greeting
+        from proxy_inference_engine.server.process import open_sealer, open_store
+        from proxy_inference_engine.server.process import serve as serve_http
 
-        with contextlib.closing(open_store(config)) as store:
-            with contextlib.closing(ProgressLine()) as line:
-                worker = load_engine(config, line)
-            try:
+        # What is kept is looked at before the weights too.
+        with contextlib.closing(open_store(config)) as store, tracing_of(config) as tracing:
+            sealer = open_sealer(config, store)
+            with _filled(config, entries) as filled:
                 with contextlib.suppress(OSError, ValueError):  # a closed stdout is no reason not to serve
-                    print(_banner(name, worker, config, sock).render(), flush=True)
-                return serve_http(worker, config, sock, model_id=name, store=store)
-            finally:
-                worker.stop()
+                    print(
+                        greeting(filled.pool, config, url(config.host, sock.getsockname()[1]), memory_bytes), flush=True
+                    )
+                return serve_http(
+                    filled.pool,
+                    config,
+                    sock,
+                    threads=filled.threads,
+                    store=store,
+                    sealer=sealer,
+                    tracing=tracing,
+                    reload=None if read is None else filled.reload_by(read, config),
+                )
 
 
-def _banner(name: str, worker: "Worker", config: Config, sock: socket.socket) -> Banner:
-    return Banner(
-        model=name,
-        description=worker.info.description,
-        context_tokens=worker.context_tokens,
-        lanes=worker.lanes,
-        kv_bytes_per_token=worker.info.kv_bytes_per_token,
-        cache_bytes=worker.stats().max_cached_bytes,
-        url=url(config.host, sock.getsockname()[1]),
-        has_keys=bool(config.api_keys),
+class _Filled(NamedTuple):
+    pool: "ModelPool"
+    threads: "Threads"
+    loader: "EngineLoader"
+
+    def reload_by(self, read: "Callable[[], Config]", config: Config) -> "PoolReload":
+        from proxy_inference_engine.pool.reload import PoolReload
+
+        return PoolReload(read, config, self.pool, self.loader)
+
+
+@contextlib.contextmanager
+def _filled(config: Config, entries: "list[PoolEntry]") -> "Iterator[_Filled]":
+    """The pool with its first model in it, where the server was started for that one."""
+    from proxy_inference_engine.pool.entry import aliases_of, has_own_model
+    from proxy_inference_engine.pool.loader import EngineLoader
+    from proxy_inference_engine.pool.pool import ModelPool
+    from proxy_inference_engine.pool.reload import MEMORY_SHARE
+    from proxy_inference_engine.served.model import Threads
+    from proxy_inference_engine.server.app import image_loader
+
+    threads = Threads()
+    max_bytes = None if len(entries) == 1 else config.memory or int(available_memory() * MEMORY_SHARE)
+    loader = EngineLoader(max_bytes, threads, image_loader)
+    pool = ModelPool(
+        entries,
+        loader,
+        max_bytes=max_bytes,
+        aliases=aliases_of(config),
+        widen=lambda: loader.share(config.memory or int(available_memory() * MEMORY_SHARE)),
     )
+    try:
+        first = pool.members[0]
+        if has_own_model(config):
+            with contextlib.closing(ProgressLine()) as line:
+                first.adopt(*loader.load_now(first.entry, line))
+        yield _Filled(pool, threads, loader)
+    finally:
+        for model in pool.loaded():
+            loader.stop(model)
 
 
 def listen(host: str, port: int) -> socket.socket:

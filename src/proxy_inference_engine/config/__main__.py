@@ -1,6 +1,6 @@
-"""Prints the table of settings."""
+"""Prints the list of settings."""
 
-from proxy_inference_engine.config.catalogue import settings_table
+from proxy_inference_engine.config.catalogue import settings_list
 
 if __name__ == "__main__":
-    print(settings_table())
+    print(settings_list())

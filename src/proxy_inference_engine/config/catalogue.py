@@ -1,13 +1,18 @@
 """The settings described in plain words, for `--help` and docs/configuration.md. Derived from Config's fields."""
 
+import textwrap
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import get_args
 
 from pydantic.fields import FieldInfo
 
-from proxy_inference_engine.config.fields import Config, Group, place
+from proxy_inference_engine.config.fields import Config
+from proxy_inference_engine.config.shown import SettingGroup, place
 from proxy_inference_engine.config.sources import PREFIX
 
+_WIDTH = 120  # of the lines in the documentation
 # As they are for most: where they really are depends on who asks.
 _FOLDERS = {"cache_dir": "~/.cache/proxy-inference-engine", "data_dir": "~/.local/share/proxy-inference-engine"}
 
@@ -15,7 +20,7 @@ _FOLDERS = {"cache_dir": "~/.cache/proxy-inference-engine", "data_dir": "~/.loca
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
     name: str
-    group: Group
+    group: SettingGroup
     flag: str | None
     variable: str
     metavar: str
@@ -29,14 +34,19 @@ def catalogue() -> list[SettingInfo]:
     return [_describe(name, field) for name, field in Config.model_fields.items()]
 
 
-def settings_table() -> str:
-    """One row a setting, in Markdown."""
-    rows = ["| TOML key | flag | environment | default | meaning |", "|---|---|---|---|---|"]
-    for info in catalogue():
-        flag = f"`{info.flag}`" if info.flag else ""
-        default = f"`{info.default}`" if info.default else ""
-        rows.append(f"| `{info.name}` | {flag} | `{info.variable}` | {default} | {info.description} |")
-    return "\n".join(rows)
+def settings_list() -> str:
+    """The settings by group, in Markdown. A list: the rows of a table cannot be wrapped."""
+    lines = []
+    for group, infos in groupby(catalogue(), key=attrgetter("group")):
+        lines += [f"### {group.capitalize()}", "", *(line for info in infos for line in _item(info)), ""]
+    return "\n".join(lines).rstrip()
+
+
+def _item(info: SettingInfo) -> list[str]:
+    names = [f"`{name}`" for name in (info.flag, info.variable) if name]
+    default = [f"default `{info.default}`"] if info.default else []
+    text = f"- **`{info.name}`** ({', '.join(names + default)}): {info.description}"
+    return textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _describe(name: str, field: FieldInfo) -> SettingInfo:

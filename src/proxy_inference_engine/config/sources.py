@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from proxy_inference_engine.config.fields import Config, place
-from proxy_inference_engine.config.keys import join_keys, read_key_file
+from proxy_inference_engine.config.fields import Config
+from proxy_inference_engine.config.keys import all_keys
+from proxy_inference_engine.config.models import is_of_model
+from proxy_inference_engine.config.shown import place
 from proxy_inference_engine.errors import StartupError
 
 PREFIX = "PIE_"
@@ -23,7 +25,7 @@ TOML = "pie.toml"
 CONFIG_VARIABLE = "PIE_CONFIG"  # the TOML file, as --config
 # Not settings: PIE_CONFIG says where they are, PIE_SCHEMA_SAMPLE belongs to the tests.
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, "PIE_SCHEMA_SAMPLE"})
-_NEVER_EMPTY = frozenset({"api_keys", "api_key_file"})
+_NEVER_EMPTY = frozenset({"api_keys", "api_key_file", "metrics_key"})
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(\w+)\s*=\s*(.*)")
 
 
@@ -49,7 +51,28 @@ def load_config(
     for name, value in flags.items():
         if name != "config":
             settings[name] = Setting(value, f"--{name.replace('_', '-')}")
-    return _with_key_file(_validated(settings))
+    config = _validated(settings)
+    _check_models(config, settings)
+    return _with_key_file(config)
+
+
+def _check_models(config: Config, settings: Mapping[str, Setting]) -> None:
+    """Each model's own settings, now and not when somebody asks for it."""
+    allowed = {name: field for name, field in Config.model_fields.items() if is_of_model(name, place(field).group)}
+    for name, table in (config.models or {}).items():
+        where = f"[models.{name}], {settings['models'].source.removeprefix('models ')}"
+        for key in table.settings:
+            if key not in allowed:
+                raise StartupError(f"{where}: unknown key {key!r}{_nearest(key, allowed)}")
+        try:
+            table.config(config)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise StartupError(f"{where}: {first['loc'][0]} {_reason(first['msg'])}") from None
+
+
+def _reason(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should", "should")
 
 
 def _from_toml(folder: Path, given: object) -> dict[str, Setting]:
@@ -118,7 +141,7 @@ def _validated(settings: Mapping[str, Setting]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+        reason = _reason(first["msg"])
         got = "" if place(Config.model_fields[name]).is_secret else f", not {settings[name].value!r}"
         raise StartupError(f"{settings[name].source}: {reason}{got}") from None
 
@@ -126,8 +149,4 @@ def _validated(settings: Mapping[str, Setting]) -> Config:
 def _with_key_file(config: Config) -> Config:
     if config.api_key_file is None:
         return config
-    try:
-        keys = join_keys((*read_key_file(config.api_key_file), *config.api_keys))
-    except ValueError as error:
-        raise StartupError(f"API keys: {error}") from None
-    return config.model_copy(update={"api_keys": keys})
+    return config.model_copy(update={"api_keys": all_keys(config.api_key_file, config.api_keys)})

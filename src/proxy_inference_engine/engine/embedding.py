@@ -1,4 +1,4 @@
-"""Embedding jobs: the texts of all of them are gathered into batches, in turn, and computed in pieces between steps.
+"""Embedding jobs: the texts of all jobs are gathered into batches, in turn, and computed in pieces between steps.
 
 Synchronous like the engine, and for its thread only. Knows token ids, not text.
 """
@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proxy_inference_engine.engine.pace import Pace
-from proxy_inference_engine.errors import EngineFailure, PieError
+from proxy_inference_engine.engine.passes import Pace
+from proxy_inference_engine.errors import ENDINGS, EngineFailure, PieError
 from proxy_inference_engine.runners.base import Embedder, TokenIds, Vector, Vectors
 
 _log = logging.getLogger(__name__)
 
 _BUSY_SHARE = 0.5  # of the engine's step target that a piece may take while somebody streams
+_IDLE_TOKENS = 512  # of a batch that fills idle time: whoever comes waits for it
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +33,7 @@ class EmbeddingJob:
     is_over: bool = False
     num_begun: int = 0  # texts that are in a batch, or were
     num_done: int = 0
+    fills_idle: bool = False  # it is computed where nobody else is kept waiting by it
     num_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,17 +62,23 @@ class EmbeddingQueue:
         self._pace = Pace(target_s=step_target_s * _BUSY_SHARE, alone_target_s=5 * step_target_s)
         self._clock = clock
         self._waiting: deque[EmbeddingJob] = deque()  # those with texts that are in no batch yet
+        self._idle: deque[EmbeddingJob] = deque()  # of them, those that fill idle time
         self._again: deque[_Part] = deque()  # of a batch that failed: each is tried alone
         self._batch: list[_Part] = []
         self._num_left = 0  # tokens of the batch
 
     @property
     def has_work(self) -> bool:
-        return bool(self._batch or self._again or self._waiting)
+        return bool(self._batch or self._again or self._waiting or self._idle)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is work that does not just fill idle time."""
+        return bool(self._waiting) or any(not part.job.fills_idle for part in (*self._batch, *self._again))
 
     def add(self, job: EmbeddingJob) -> None:
         job.vectors = [np.empty(0, np.float32)] * len(job.texts)
-        self._waiting.append(job)
+        (self._idle if job.fills_idle else self._waiting).append(job)
 
     def cancel(self, job: EmbeddingJob) -> None:
         """Drop what is left of a job. Harmless when it is over."""
@@ -79,12 +87,14 @@ class EmbeddingQueue:
             self._batch = []
 
     def step(self, *, is_busy: bool) -> list[EmbeddingJob]:
-        """Compute a piece, a small one when streams are waiting for their next token; the jobs that it ended."""
+        """Compute a piece, a small one when streams wait for their next token; returns the jobs that it ended."""
         try:
             if not self._batch:
                 self._begin()
             vectors = self._advance(is_busy)
-        except Exception as error:
+        except ENDINGS:
+            raise
+        except BaseException as error:
             _log.exception("a batch of embeddings failed")
             return self._take_back(error)
         return [] if vectors is None else self._hand_out(vectors)
@@ -92,7 +102,7 @@ class EmbeddingQueue:
     def fail_all(self, error: PieError) -> list[EmbeddingJob]:
         """End every job with an error."""
         parts = [*self._batch, *self._again]
-        jobs = dict.fromkeys([*self._waiting, *(part.job for part in parts if not part.job.is_over)])
+        jobs = dict.fromkeys([*self._waiting, *self._idle, *(part.job for part in parts if not part.job.is_over)])
         for job in jobs:
             self._fail(job, error)
         self._batch = []
@@ -106,18 +116,20 @@ class EmbeddingQueue:
     def _gather(self) -> list[_Part]:
         """One text of each job in turn, as many as a batch holds."""
         batch: list[_Part] = []
-        room = self._embedder.max_batch_tokens
-        while self._waiting and len(batch) < self._embedder.max_texts:
-            job = self._waiting[0]
+        waiting, room = self._waiting, self._embedder.max_batch_tokens
+        if not waiting:
+            waiting, room = self._idle, min(room, _IDLE_TOKENS)
+        while waiting and len(batch) < self._embedder.max_texts:
+            job = waiting[0]
             part = _Part(job, job.num_begun)
             if batch and len(part.ids) > room:
                 break
             batch.append(part)
             room -= len(part.ids)
             job.num_begun += 1
-            self._waiting.popleft()
+            waiting.popleft()
             if job.num_begun < len(job.texts):
-                self._waiting.append(job)
+                waiting.append(job)
         return batch
 
     def _advance(self, is_busy: bool) -> Vectors | None:
@@ -146,8 +158,8 @@ class EmbeddingQueue:
                 ended.append(job)
         return ended
 
-    def _take_back(self, error: Exception) -> list[EmbeddingJob]:
-        """Of a failed batch every text is tried alone; one that was alone ends its job."""
+    def _take_back(self, error: BaseException) -> list[EmbeddingJob]:
+        """After a batch has failed, try each of its texts alone; a text that was alone already ends its job."""
         batch, self._batch = [part for part in self._batch if not part.job.is_over], []
         if len(batch) > 1:
             self._again.extend(batch)
@@ -164,8 +176,9 @@ class EmbeddingQueue:
 
     def _drop(self, job: EmbeddingJob) -> None:
         job.is_over = True
-        if job in self._waiting:
-            self._waiting.remove(job)
+        for line in (self._waiting, self._idle):
+            if job in line:
+                line.remove(job)
         self._again = deque(part for part in self._again if part.job is not job)
 
 

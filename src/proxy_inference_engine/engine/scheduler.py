@@ -5,38 +5,29 @@ Joining late, prefix hits, chunked prompts and recomputation after preemption ar
 """
 
 import logging
-import math
 from collections import Counter
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
-from proxy_inference_engine.cache.disk import DiskTier
+from proxy_inference_engine.cache.disk.tier import DiskTier
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
-from proxy_inference_engine.engine.pace import Pace
-from proxy_inference_engine.engine.sequence import Sequence
-from proxy_inference_engine.engine.speculation import NO_DRAFT
+from proxy_inference_engine.engine.grants import echo_grants, with_drafts
+from proxy_inference_engine.engine.idle import has_time_for_prompts, without_rest
+from proxy_inference_engine.engine.passes import Pace, claim
+from proxy_inference_engine.engine.sequence import Grant, Sequence
 from proxy_inference_engine.engine.waiting import WaitingLine
-from proxy_inference_engine.runners.base import Runner, TokenIds
+from proxy_inference_engine.runners.base import Runner
 
 _log = logging.getLogger(__name__)
 
 _slot_of = attrgetter("sequence.slot")
+_arrival_of = attrgetter("arrival")
 
 _HEADROOM = 128  # tokens a sequence should be able to write before it outgrows its slot
 _MIN_SHARED = 16  # a shared prefix shorter than this is not worth waiting for
 _MIN_SNAPSHOT = 64
-_ECHO_CHUNK = 48
-_OLDEST_SHARE = 4  # the oldest prompt gets at least 1/4 of a step, so that short ones never starve it
-
-
-class Grant(NamedTuple):
-    """So many of a sequence's own tokens; after the last of them, a guess of what may follow."""
-
-    sequence: Sequence
-    num_tokens: int
-    draft_ids: TokenIds = NO_DRAFT
+_MAX_OLDEST = 0.75  # of a step's prompt tokens, for the oldest prompt: short ones come through beside it
 
 
 @dataclass(slots=True)
@@ -53,20 +44,32 @@ class Scheduler:
         self._capacities = [self.slots.capacity(slot) for slot in range(self.slots.num_slots)]
         self.waiting = WaitingLine()
         self.running: list[Sequence] = []  # by age
+        self.computing: list[Sequence] = []  # those of them that a step is made for, while it is
         self.counters = Counters()
         self.disk: DiskTier | None = None  # what the cache has besides memory
         self._runner = runner
         self._cache = cache
         self._pace = pace
 
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
     def add(self, sequence: Sequence) -> None:
         self.waiting.add(sequence)
 
     def rest(self) -> None:
-        """Nobody asks for anything."""
+        """Nobody asks for anything: give back what only passes needed."""
         if self.disk is not None:
             self.disk.poll()
         self._runner.rest()
+
+    def reset(self) -> None:
+        """Nobody runs or waits, and no slot holds anything."""
+        self.slots, self.waiting = Slots(self._runner.lanes), WaitingLine()
+        self.running, self.computing = [], []
+        for slot in range(self.slots.num_slots):
+            self._runner.release(slot)
 
     def release(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Free everything a sequence holds; what it computed stays in the cache if it may be kept. Idempotent."""
@@ -75,6 +78,8 @@ class Scheduler:
             return
         if keep:
             self.publish(sequence, sequence.num_computed)
+            if sequence.request.pin_seconds:
+                self._cache.pin(sequence.tenant, sequence.ids[: sequence.num_prompt], sequence.request.pin_seconds)
         self._runner.release(sequence.slot)
         self.slots.free(sequence.slot)
         self.running.remove(sequence)
@@ -86,11 +91,15 @@ class Scheduler:
     def schedule(self) -> list[Grant]:
         """Grants for one step, sorted by slot."""
         if self.disk is not None:
-            self.disk.poll(may_wait=not self.running)
+            self.disk.poll(may_wait=self._is_resting)
         self._make_fit()
         self._admit()
         self._close_holes()
-        return sorted(self._plain_grants() or self._mixed_grants(), key=_slot_of)
+        fills_idle = any(sequence.fills_idle for sequence in self.running)
+        self.computing = without_rest(self.running, self.waiting.has_wanted, self._pace) if fills_idle else self.running
+        grants = sorted(self._plain_grants() or self._mixed_grants(), key=_slot_of)
+        self.computing = []
+        return grants
 
     # Admission
 
@@ -98,13 +107,19 @@ class Scheduler:
         if not self.waiting:
             return
         blocked: set[tuple[int, str]] = set()  # lanes in which a tenant gets nothing now
-        for sequence in self.waiting.in_turn(self._num_running()):
+        first: dict[int, int] = {}  # the priority that waits for a lane: for a larger one nobody gives way there
+        for sequence in self.waiting.in_turn(self._num_running(fills_idle=False), self._num_running(fills_idle=True)):
+            if sequence.slot is not None:
+                continue
             lane = self._lane_for(sequence)
-            if (lane, sequence.tenant) in blocked:
+            if (lane, sequence.tenant) in blocked or (sequence.fills_idle and not self._is_idle(lane)):
                 continue
             victim = None if self.slots.has_free(lane) else self._victim(sequence, lane)
             if victim is None and not self.slots.has_free(lane):
                 blocked.add((lane, sequence.tenant))
+                first.setdefault(lane, sequence.priority)
+                continue
+            if victim is not None and first.get(lane, sequence.priority) < sequence.priority:
                 continue
             if self._is_being_computed(sequence) or self._is_being_read(sequence):
                 continue
@@ -113,7 +128,7 @@ class Scheduler:
             self._start(sequence, lane)
 
     def _start(self, sequence: Sequence, lane: int) -> None:
-        slot = self.slots.allocate(lane)
+        slot = self.slots.allocate(lane, is_high=sequence.fills_idle)
         assert slot is not None
         sequence.slot = slot
         sequence.num_computed = self._restore(sequence, slot)
@@ -121,13 +136,13 @@ class Scheduler:
         if sequence.num_cached_tokens is None:
             # What a grammar forced before anything was sampled may be cached too, but is no part of the prompt.
             sequence.num_cached_tokens = min(sequence.num_computed, sequence.num_prompt)
-        self.waiting.remove(sequence)
+        self.waiting.start(sequence)
         self.running.append(sequence)
-        self.running.sort(key=lambda other: other.arrival)
+        self.running.sort(key=_arrival_of)
 
     def _restore(self, sequence: Sequence, slot: int) -> int:
-        """Put the longest cached prefix into the slot; its length. A failing copy only costs the computation."""
-        match = self._cache.match(sequence.tenant, sequence.reusable_ids)
+        """Put the longest cached prefix into the slot; returns its length. A failing copy costs only computation."""
+        match = self._cache.match(sequence.root, sequence.reusable_ids, is_hit=True)
         num_tokens = sequence.whole_before(match.num_tokens)
         if match.node is None or num_tokens == 0 or (num_tokens < match.num_tokens and not self._runner.can_splice):
             return 0
@@ -147,13 +162,14 @@ class Scheduler:
         ids = sequence.reusable_ids
         best, donor = 0, None
         for other in self.running:
-            if other.tenant == sequence.tenant:
+            if other.root == sequence.root:
                 shared = common_prefix(other.ids, ids)
-                if shared > best:
+                # Whoever fills idle time rests while others wait: for that nobody may wait.
+                if shared > best and (sequence.fills_idle or not other.fills_idle or other.num_computed >= shared):
                     best, donor = shared, other
         if donor is None or best < _MIN_SHARED:
             return False
-        num_cached = self._cache.match(sequence.tenant, ids).num_tokens
+        num_cached = self._cache.match(sequence.root, ids).num_tokens
         if best < num_cached + _MIN_SHARED:
             return False
         if donor.num_computed >= best:
@@ -166,9 +182,9 @@ class Scheduler:
         return is_held and num_coming >= num_cached + _MIN_SHARED
 
     def _is_being_read(self, sequence: Sequence) -> bool:
-        """Whether to wait for what the disk has of it, which is asked once."""
+        """Whether to wait for what the disk has of a sequence, which is asked once."""
         if sequence.loading is None and self.disk is not None:
-            sequence.loading = self.disk.load(sequence.tenant, sequence.reusable_ids)
+            sequence.loading = self.disk.load(sequence.root, sequence.reusable_ids)
         return sequence.loading is not None and not sequence.loading.is_over
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
@@ -178,7 +194,7 @@ class Scheduler:
             return
         try:
             self._cache.insert(
-                sequence.tenant,
+                sequence.root,
                 sequence.ids[:num_tokens],
                 lambda start: self._runner.export(slot, start, num_tokens),
                 self._runner.info.kv_bytes_per_token,
@@ -189,8 +205,8 @@ class Scheduler:
     def snapshot(self, sequence: Sequence) -> None:
         """Where only whole states can be restored, keep what a prompt has come to: another one may begin the same.
 
-        At its stops, and whenever it is twice as long, so that all the others together are no more than twice the
-        prompt.
+        Taken at the prompt's stops, and whenever it is twice as long as at the last snapshot: so all of them together
+        are no more than twice the prompt, but for those at stops.
         """
         is_longer = sequence.num_computed >= max(_MIN_SNAPSHOT, 2 * sequence.num_snapshot)
         if (is_longer or sequence.num_computed in sequence.stops) and not self._runner.can_splice:
@@ -203,7 +219,7 @@ class Scheduler:
         if self._runner.can_splice or self._cache.max_bytes == 0:
             return ()
         prompt = sequence.ids[: sequence.num_prompt - 1]
-        ends = map(sequence.whole_before, (self._cache.num_known(sequence.tenant, prompt), len(prompt)))
+        ends = map(sequence.whole_before, (self._cache.num_known(sequence.root, prompt), len(prompt)))
         first = max(_MIN_SNAPSHOT, sequence.num_computed + _MIN_SHARED)
         return tuple(sorted({end for end in ends if end >= first}))
 
@@ -212,17 +228,32 @@ class Scheduler:
     def _lane_for(self, sequence: Sequence) -> int:
         return self.slots.lane_with_room(min(sequence.max_length, sequence.num_tokens + _HEADROOM))
 
-    def _num_running(self) -> Counter[str]:
-        return Counter(sequence.tenant for sequence in self.running)
+    def _num_running(self, *, fills_idle: bool) -> Counter[str]:
+        return Counter(sequence.tenant for sequence in self.running if sequence.fills_idle == fills_idle)
 
     def _victim(self, sequence: Sequence, lane: int) -> Sequence | None:
-        """The youngest of the tenant that holds most of a lane, if without it that tenant is no worse off than ours."""
+        """Whoever fills idle time there, the youngest. Else the youngest sequence of the tenant that holds most of a
+        lane, if that has at least two more than ours, and none that goes before ours."""
         held = [other for other in self.running if self.slots.lane_of(other.slot or 0) == lane]
-        counts = Counter(other.tenant for other in held)
-        greedy = max(counts, key=lambda tenant: counts[tenant])
+        idle = [other for other in held if other.fills_idle]
+        if idle and not sequence.fills_idle:
+            return max(idle, key=_arrival_of)
+        counts = Counter(other.tenant for other in held if other.fills_idle == sequence.fills_idle)
+        greedy = max(counts, key=lambda tenant: counts[tenant], default="")
         if counts[greedy] < counts[sequence.tenant] + 2:
             return None
-        return max((other for other in held if other.tenant == greedy), key=lambda other: other.arrival)
+        behind = [other for other in held if other.tenant == greedy and other.priority >= sequence.priority]
+        return max(behind, key=_arrival_of, default=None)
+
+    @property
+    def _is_resting(self) -> bool:
+        """Nobody can compute until somebody who waits can start."""
+        return not self.running or (self.waiting.has_wanted and all(other.fills_idle for other in self.running))
+
+    def _is_idle(self, lane: int) -> bool:
+        """Whether what fills idle time may start there: it would be computed, and a slot is left for who comes."""
+        is_left = self.slots.num_free(lane) >= min(2, self.slots.num_slots_of(lane))
+        return is_left and not self.waiting.has_wanted and has_time_for_prompts(self.running, self._pace)
 
     def _preempt(self, sequence: Sequence, *, keep: bool = True) -> None:
         self.release(sequence, keep=keep)
@@ -243,8 +274,8 @@ class Scheduler:
                 self._move(sequence, lane)
 
     def _move(self, sequence: Sequence, lane: int) -> None:
-        """Into the lowest free slot of a lane; if the copy fails the sequence is computed again later."""
-        target = self.slots.allocate(lane)
+        """Move a sequence into the lowest free slot of a lane; if the copy fails it is computed again later."""
+        target = self.slots.allocate(lane, is_high=sequence.fills_idle)
         assert target is not None and sequence.slot is not None
         try:
             self._copy(sequence.slot, target, sequence.num_computed)
@@ -268,7 +299,7 @@ class Scheduler:
                 segment.free()
 
     def _close_holes(self) -> None:
-        """One move per lane and step at most: rows next to each other are computed together."""
+        """Fill gaps between slots, since neighbours are computed together; one move per lane and step at most."""
         for lane in range(len(self._runner.lanes)):
             hole = self.slots.hole(lane)
             if hole is not None:
@@ -278,9 +309,12 @@ class Scheduler:
     # Grants
 
     def _plain_grants(self) -> list[Grant] | None:
-        """What `_mixed_grants` would say where everyone has one token to compute, as in most steps; else None."""
+        """One token each, where nobody has more to compute, as in most steps; elsewhere None.
+
+        A short way to what `_mixed_grants` would say.
+        """
         grants = []
-        for sequence in self.running:
+        for sequence in self.computing:
             if sequence.num_tokens - sequence.num_computed != 1 or sequence.drafter is not None:
                 return None
             if sequence.num_tokens < sequence.max_length or not sequence.is_spent:
@@ -288,7 +322,8 @@ class Scheduler:
         return grants
 
     def _mixed_grants(self) -> list[Grant]:
-        echoes = self._echo_grants()
+        has_echoes = any(sequence.wants_prompt_logprobs for sequence in self.computing)
+        echoes = echo_grants(self.computing, self._runner.max_logits) if has_echoes else []
         num_echoed = _count(echoes)
         decoding = self._decode_grants(num_echoed)
         return [*decoding, *echoes, *self._prompt_grants(_count(decoding), num_echoed)]
@@ -298,47 +333,32 @@ class Scheduler:
 
         Guesses of what follows get what is left.
         """
-        decoding = [sequence for sequence in self.running if sequence.is_decoding and not sequence.is_spent]
-        room = self._runner.max_batch_tokens - len(self.running) - num_echoed
+        decoding = [sequence for sequence in self.computing if sequence.is_decoding and not sequence.is_spent]
+        room = self._runner.max_batch_tokens - len(self.computing) - num_echoed
         grants = []
         for sequence in decoding:
             num_extra = min(sequence.num_pending - 1, max(0, room))
             room -= num_extra
             grants.append(Grant(sequence, 1 + num_extra))
-        # A guess wants logits for each of its tokens; half the room is left to prompts.
-        num_logits = self._runner.max_logits - len(self.running) - num_echoed
-        return self._with_drafts(grants, min(room // 2, num_logits))
-
-    def _with_drafts(self, grants: list[Grant], room: int) -> list[Grant]:
-        """Each row may use its share of the room, rounded up, and what those before it left."""
         if all(grant.sequence.drafter is None for grant in grants):
             return grants
-        drafted = []
-        for index, grant in enumerate(grants):
-            draft_ids = self._draft(grant, math.ceil(room / (len(grants) - index)))
-            room -= len(draft_ids)
-            drafted.append(grant._replace(draft_ids=draft_ids))
-        return drafted
-
-    def _draft(self, grant: Grant, share: int) -> TokenIds:
-        sequence, num_tokens, _ = grant
-        if sequence.drafter is None or not sequence.is_prefilled or num_tokens < sequence.num_pending:
-            return NO_DRAFT
-        assert sequence.slot is not None
-        slot_room = self.slots.capacity(sequence.slot) - sequence.num_tokens
-        # One token is chosen anyway, after the last one that is right.
-        answer_room = sequence.max_length - sequence.num_tokens - 1
-        return sequence.drafter.propose(sequence.ids, min(share, slot_room, answer_room))
+        # A guess wants logits for each of its tokens; half the room is left to prompts.
+        num_logits = self._runner.max_logits - len(self.computing) - num_echoed
+        return with_drafts(grants, min(room // 2, num_logits), self.slots)
 
     def _prompt_grants(self, num_decoding: int, num_echoed: int) -> list[Grant]:
-        """The shortest prompts first, for they answer soonest, after the oldest one's share."""
-        prompts = [seq for seq in self.running if not seq.is_decoding and not seq.wants_prompt_logprobs]
+        """Tokens of prompts: the shortest first, for they answer soonest, after the oldest one's share, which grows."""
+        prompts = [seq for seq in self.computing if not seq.is_decoding and not seq.wants_prompt_logprobs]
         room = self._runner.max_batch_tokens - num_decoding - num_echoed
         if not prompts or room <= 0:
             return []
-        budget = self._pace.chunk(num_decoding, room)
+        age, is_idle = prompts[0].num_prompt_steps, prompts[0].fills_idle
+        if is_idle and not self.computing[0].fills_idle:
+            budget = min(room, self._pace.num_tokens_beside(num_decoding))
+        else:
+            budget = self._pace.chunk(num_decoding, room, age, fills_idle=is_idle)
         granted = dict.fromkeys(prompts, 0)
-        oldest_share = max(1, budget // _OLDEST_SHARE)
+        oldest_share = max(1, int(budget * min(_MAX_OLDEST, claim(age))))
         by_length = sorted(prompts, key=lambda sequence: sequence.num_pending)
         for sequence, share in [(prompts[0], oldest_share), *((sequence, budget) for sequence in by_length)]:
             num_tokens = max(0, min(share, budget, sequence.num_until_stop - granted[sequence]))
@@ -348,25 +368,9 @@ class Scheduler:
             granted[sequence] += num_tokens
             budget -= num_tokens
             room -= num_tokens
+        for sequence in prompts:
+            sequence.num_prompt_steps += 1
         return [Grant(sequence, num_tokens) for sequence, num_tokens in granted.items() if num_tokens > 0]
-
-    def _echo_grants(self) -> list[Grant]:
-        """Prompts whose every token is scored go in chunks of one size, whoever else is there.
-
-        The size of a chunk shows in the last digits of the logits, and a score must not depend on the traffic. Logits
-        of a step are limited; at least the oldest of these prompts gets on.
-        """
-        echoes = [seq for seq in self.running if seq.num_pending > 1 and seq.wants_prompt_logprobs]
-        num_logits = self._runner.max_logits - (len(self.running) - len(echoes))
-        grants: list[Grant] = []
-        for sequence in echoes:
-            num_tokens = min(_ECHO_CHUNK, sequence.num_pending)
-            if num_tokens > num_logits and grants:
-                break
-            num_tokens = min(num_tokens, max(1, num_logits))
-            grants.append(Grant(sequence, num_tokens))
-            num_logits -= num_tokens
-        return grants
 
     # Invariants
 
@@ -381,7 +385,8 @@ class Scheduler:
 
 
 def _with_whole_images(sequence: Sequence, begun: int, num_tokens: int, room: int, *, is_first: bool) -> int:
-    """About so many tokens, with no image cut. One that does not fit waits for a step in which nothing is before it."""
+    """About so many tokens of a prompt, with no image cut. An image that does not fit waits for a step with nothing
+    before it."""
     num_whole = sequence.whole(begun + num_tokens) - begun
     num_fitting = max(0, sequence.whole_before(begun + room) - begun)
     return num_fitting if num_whole > room and (num_fitting > 0 or not is_first) else num_whole

@@ -62,8 +62,8 @@ def _arguments(calls: CallSyntax) -> str:
     )
 
 
-def chatml_template(calls: CallSyntax, *, has_thinking: bool = False) -> str:
-    """`<|im_start|>role\\ntext<|im_end|>` for each turn, results in turns of the user."""
+def chatml_template(calls: CallSyntax, *, has_thinking: bool = False, tools: str | None = None) -> str:
+    """`<|im_start|>role\\ntext<|im_end|>` for each turn, results in turns of the user. `tools` prints those."""
     reasoning = (
         "{%- if message.reasoning_content and loop.index0 > asked.index %}"
         "{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}"
@@ -75,7 +75,7 @@ def chatml_template(calls: CallSyntax, *, has_thinking: bool = False) -> str:
     return fill(
         _CHATML,
         INIT=SINCE_QUESTION if has_thinking else "",
-        TOOLS=tool_list(calls),
+        TOOLS=tools or tool_list(calls),
         REASONING=reasoning if has_thinking else "",
         CALLS=call_list(calls),
         SILENCE=silence if has_thinking else "",

@@ -1,6 +1,5 @@
 """Calls and results of a conversation: which belong together, and in what shape families take them."""
 
-import json
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -9,27 +8,7 @@ from itertools import count, groupby
 from typing import Any
 
 from proxy_inference_engine.errors import InvalidRequest
-from proxy_inference_engine.formats.signature import INPUT
-from proxy_inference_engine.interaction import Interaction, Role, ToolCall, ToolKind
-
-_MAX_DEPTH = 64
-
-
-def calls_of(turn: Interaction) -> tuple[ToolCall, ...]:
-    return tuple(turn.metadata.get("tool_calls") or ())
-
-
-def arguments_of(call: ToolCall) -> dict[str, Any] | None:
-    """The arguments as an object; None where the text is none."""
-    if call.kind is ToolKind.CUSTOM:
-        return {INPUT: call.arguments}
-    if not call.arguments.strip():
-        return {}
-    try:
-        value = json.loads(call.arguments, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and _is_shallow(value) and _is_text(value) else None
+from proxy_inference_engine.interaction import Interaction, Role, ToolCall
 
 
 def with_results_in_order(turns: Sequence[Interaction]) -> list[Interaction]:
@@ -43,23 +22,31 @@ def with_results_in_order(turns: Sequence[Interaction]) -> list[Interaction]:
             run = [_named(result, calls) for result in run]
             run.sort(key=lambda result: calls[_id_of(result)][0] if _id_of(result) in calls else sys.maxsize)
         else:
-            calls |= {call.id: (next(numbers), call) for turn in run for call in calls_of(turn)}
+            calls |= {call.id: (next(numbers), call) for turn in run for call in turn.calls}
         ordered += run
     return ordered
 
 
-def with_short_ids(turns: Sequence[Interaction], num_chars: int) -> list[Interaction]:
-    """Ids become the number of their call, so that a conversation that grows keeps its beginning."""
-    short: dict[str, str] = {}
+def with_ids(turns: Sequence[Interaction], form: str, num_chars: int | None = None) -> list[Interaction]:
+    """Ids are made of a call's {name} and {index}, so that a conversation that grows keeps its beginning.
+
+    One of `num_chars` letters and digits stays.
+    """
+
+    def id_for(call: ToolCall, index: int) -> str:
+        fits = len(call.id) == num_chars and call.id.isascii() and call.id.isalnum()
+        return call.id if fits else form.format(name=call.name, index=index)
+
+    made: dict[str, str] = {}
     numbers = count()
     changed: list[Interaction] = []
     for turn in turns:
-        calls = calls_of(turn)
-        short |= {call.id: f"{next(numbers):0{num_chars}}" for call in calls}
+        calls = turn.calls
+        made |= {call.id: id_for(call, next(numbers)) for call in calls}
         if calls:
-            turn = _with(turn, tool_calls=tuple(replace(call, id=short[call.id]) for call in calls))
-        elif _id_of(turn) in short:
-            turn = _with(turn, tool_call_id=short[_id_of(turn)])
+            turn = _with(turn, tool_calls=tuple(replace(call, id=made[call.id]) for call in calls))
+        elif _id_of(turn) in made:
+            turn = _with(turn, tool_call_id=made[_id_of(turn)])
         changed.append(turn)
     return changed
 
@@ -72,7 +59,7 @@ def one_call_each(turns: Sequence[Interaction]) -> list[Interaction]:
     for turn in turns:
         if turn.role is not Role.TOOL:
             split += map(_calling, waiting)
-            calls = calls_of(turn)
+            calls = turn.calls
             waiting, ids = deque(calls[1:]), {call.id for call in calls[1:]}
             split.append(_with(turn, tool_calls=calls[:1]) if calls else turn)
             continue
@@ -83,28 +70,6 @@ def one_call_each(turns: Sequence[Interaction]) -> list[Interaction]:
             split.append(_calling(call))
         split.append(turn)
     return [*split, *map(_calling, waiting)]
-
-
-def _is_shallow(value: Any) -> bool:
-    """Everything that walks through arguments recurses, so how deep that may go is decided here."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        parts = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
-        level = [each for part in parts for each in part]
-    return not level
-
-
-def _is_text(value: Any) -> bool:
-    """An escape in JSON can spell half a surrogate pair, which no tokenizer takes."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _calling(call: ToolCall) -> Interaction:

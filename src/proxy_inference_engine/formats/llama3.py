@@ -1,4 +1,4 @@
-"""Llama 3: an answer is either text or calls, told apart by how it starts. Its templates read one call of a turn."""
+"""Llama 3: an answer is either text or calls, and how it starts says which. Its templates read one call of a turn."""
 
 from proxy_inference_engine.formats.base import Format
 from proxy_inference_engine.formats.fallback import call_list, fill, tool_list

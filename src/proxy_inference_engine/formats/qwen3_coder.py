@@ -1,4 +1,4 @@
-"""Qwen 3 Coder: ChatML with one element for each argument. Templates that think as well are told apart in detect.py."""
+"""Qwen 3 Coder: ChatML with one element for each argument. templates that think are found too."""
 
 from proxy_inference_engine.formats.base import Format
 from proxy_inference_engine.formats.fallback import chatml_template

@@ -7,6 +7,11 @@ where it has not, it is text.
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Stands in a text for a word that a model chooses and that says nothing to us: a call's id, its number, a type.
+WORD = "\x00"
+# Stands in the text that ends an argument for the argument's key: </city>.
+KEY = "\x01"
+
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
@@ -22,15 +27,31 @@ class ArgumentStyle(StrEnum):
     JSON = "json"  # {"city": "Paris", "days": 3}
     TAGS = "tags"  # one element a parameter; strings raw, everything else as JSON
     PYTHON = "python"  # city="Paris", days=3
+    MARKED = "marked"  # city:<|"|>Paris<|"|>,days:3: strings between marks at any depth, keys bare
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument in the style of tags: before_key KEY before_value VALUE after_value."""
+    """One argument in the style of tags: before_key KEY before_value VALUE after_value.
+
+    Where strings stand between other texts than the rest, `before_text` and `after_text` are those. In the style of
+    marks both are the mark, and stand right around a string.
+    """
 
     before_key: str
     before_value: str
     after_value: str
+    separator: str = ""
+    before_text: str | None = None
+    after_text: str | None = None
+    wrapping: tuple[str, str] | None = None  # may stand right around a string, such as <![CDATA[ and ]]>
+    item: str = ""  # the key of an array's items, where nested values are elements too; empty: they are JSON
+
+    def around(self, *, is_text: bool, key: str = "") -> tuple[str, str]:
+        """What stands before and after the value of a key."""
+        if not is_text or self.before_text is None or self.after_text is None:
+            return self.before_value, self.after_value.replace(KEY, key)
+        return self.before_text, self.after_text.replace(KEY, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +71,7 @@ class CallSyntax:
     end: str = ""
     optional_begin: str = ""  # may stand before everything, means nothing
     style: ArgumentStyle = ArgumentStyle.JSON
-    parameter: Parameter | None = None  # of the style of tags
+    parameter: Parameter | None = None  # of the styles of tags and of marks
     item_separator: str = ", "  # of JSON: as the family was taught
     key_separator: str = ": "
     is_at_start: bool = False

@@ -19,7 +19,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """For an address as a resolver gives it."""
+    """Whether an address, as a resolver gives it, belongs to the public internet."""
     try:
         address = ip_address(text)
     except ValueError:

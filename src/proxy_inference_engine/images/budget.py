@@ -24,7 +24,7 @@ class PixelBudget:
 
     @contextmanager
     def working(self) -> Iterator["Reservation"]:
-        """What is reserved inside and not handed to an image is given back at the end."""
+        """A reservation for as long as the context lasts: what is then not handed to an image is given back."""
         reserved = Reservation(self)
         try:
             yield reserved
@@ -44,6 +44,8 @@ class PixelBudget:
 
 
 class Reservation:
+    """Pixels that one request has of the budget and that no image holds yet."""
+
     def __init__(self, budget: PixelBudget) -> None:
         self._budget = budget
         self.num_pixels = 0
@@ -54,7 +56,7 @@ class Reservation:
         self.num_pixels += num_pixels
 
     def hand_over(self, image: Image) -> Image:
-        """From now on the pixels count for as long as somebody holds them."""
+        """Give the reserved pixels to an image: from now on they count for as long as somebody holds it."""
         weakref.finalize(image.pixels, self._budget.give_back, self.num_pixels).atexit = False
         self.num_pixels = 0
         return image

@@ -1,6 +1,6 @@
 """Bytes of a file to pixels: four formats, told by their first bytes; the size is known before anything is decoded.
 
-Only the first picture of an animation is read. Knows no URLs.
+Only the first image of an animation is read. Knows no URLs.
 """
 
 import struct
@@ -34,13 +34,13 @@ _TURNS = {
 _ALPHA_MODES = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 _WIDE_MODES = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})  # 16 bits of grey
 _SCAN = b"\xff\xda"
-_MAX_SCANS = 32  # each scan of a JPEG goes over the whole picture, and an empty one takes ten bytes
+_MAX_SCANS = 32  # each scan of a JPEG goes over the whole image, and an empty one takes ten bytes
 
 OnSize = Callable[[int, int], None]  # may raise ImageRefused or a PieError; nothing was allocated then
 
 
 def decode(data: bytes, on_size: OnSize) -> Image:
-    """The picture, upright, in RGB, on white where it is transparent. Raises ImageRefused."""
+    """The image, upright, in RGB, on white where it is transparent. Raises ImageRefused."""
     opener = _opener(data)
     # The library of WebP allocates when it opens a file.
     size = _webp_size(data) if opener is WebPImageFile else None
@@ -81,7 +81,7 @@ def _opener(data: bytes) -> type[ImageFile]:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """https://developers.google.com/speed/webp/docs/riff_container"""
+    """Width and height, from the head: https://developers.google.com/speed/webp/docs/riff_container"""
     kind, head = data[12:16], data[20:30]
     if len(head) < 10:
         raise _damaged()
@@ -98,23 +98,23 @@ def _upright(file: ImageFile) -> Pillow.Image:
     try:
         turn = _TURNS.get(file.getexif().get(_ORIENTATION, 1))
     except Exception:
-        turn = None  # notes that cannot be read are no reason to refuse a picture that can
+        turn = None  # notes that cannot be read are no reason to refuse an image that can
     return file if turn is None else file.transpose(turn)
 
 
-def _pixels(picture: Pillow.Image) -> NDArray[np.uint8]:
+def _pixels(image: Pillow.Image) -> NDArray[np.uint8]:
     """(height, width, 3)"""
-    if picture.mode in _WIDE_MODES:
-        grey = np.clip(np.asarray(picture, np.int64) >> 8, 0, 255).astype(np.uint8)
+    if image.mode in _WIDE_MODES:
+        grey = np.clip(np.asarray(image, np.int64) >> 8, 0, 255).astype(np.uint8)
         return np.ascontiguousarray(np.broadcast_to(grey[:, :, None], (*grey.shape, 3)))
-    if picture.mode in _ALPHA_MODES or "transparency" in picture.info:
-        picture = _on_white(picture.convert("RGBA"))
-    return np.array(picture.convert("RGB"), np.uint8)
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        image = _on_white(image.convert("RGBA"))
+    return np.array(image.convert("RGB"), np.uint8)
 
 
-def _on_white(picture: Pillow.Image) -> Pillow.Image:
-    white = Pillow.new("RGB", picture.size, "white")
-    white.paste(picture, mask=picture.getchannel("A"))
+def _on_white(image: Pillow.Image) -> Pillow.Image:
+    white = Pillow.new("RGB", image.size, "white")
+    white.paste(image, mask=image.getchannel("A"))
     return white
 
 

@@ -56,7 +56,7 @@ class _Answer:
         self.is_complete = self.has_head
 
     def let_go(self) -> None:
-        """Of the body, which an error's traceback or the parser's reference would hold for a while."""
+        """Free the body, which an error's traceback or the parser's reference would hold for a while."""
         self.body.clear()
         del self.parser
 

@@ -89,7 +89,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _turn(self, host: str) -> AsyncIterator[None]:
-        """A host is asked for few images at a time."""
+        """Wait for a turn at a host, which is asked for few images at a time."""
         turns = self._host_turns.setdefault(host, asyncio.Semaphore(_MAX_FETCHES_PER_HOST))
         self._num_waiting[host] = self._num_waiting.get(host, 0) + 1
         try:
@@ -133,8 +133,8 @@ class Fetcher:
 
 
 class SystemResolver:
-    """In a few threads that nobody waits for: a name server that does not answer holds up nothing else, and not the
-    end of the process.
+    """Looks names up in a few threads that nobody waits for: a name server that does not answer holds up nothing
+    else, and not the end of the process.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def _look_up(host: str, port: int) -> list[str] | OSError | ValueError:
 
 
 class SystemConnector:
-    """TCP, and TLS with the certificates that this machine trusts."""
+    """Connects over TCP, and over TLS with the certificates that this machine trusts."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls

@@ -20,12 +20,12 @@ _NUM_DECODERS = 2
 _MORE_IMAGES = 8  # with those of earlier turns a request may have so many times what its new ones may
 _MORE_BYTES = 4  # all images of a request together may have so many times what one may
 _MORE_PIXELS = 2
-_HELD_PIXELS = 8  # and so many times, those of all requests
+_HELD_PIXELS = 8  # the images of all requests together may have so many times what one may
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """Of one request."""
+    """What the images of one request may come to."""
 
     max_images: int = 16  # that the model has not answered yet
     max_bytes: int = 10 * 1024 * 1024  # of one image, as a file
@@ -33,7 +33,7 @@ class ImageLimits:
 
 
 class Fetches(Protocol):
-    """What `fetcher.Fetcher` does."""
+    """Brings the bytes at a URL, as `fetcher.Fetcher` does."""
 
     async def fetch(self, url: str) -> bytes: ...
 
@@ -49,7 +49,7 @@ class ImageLoader:
 
     @property
     def max_loaded(self) -> int:
-        """Of one request, those of earlier turns included."""
+        """How many images one request may have, those of earlier turns included."""
         return _MORE_IMAGES * self._limits.max_images
 
     async def load(self, urls: Sequence[str], are_new: Sequence[bool] | None = None) -> list[Image]:
@@ -99,7 +99,7 @@ class ImageLoader:
             with self._budget.working() as reserved:
 
                 def on_size(width: int, height: int) -> None:
-                    tally.add_picture(width, height)
+                    tally.add_image(width, height)
                     reserved.add(width * height)
 
                 return reserved.hand_over(decode(data, on_size))
@@ -116,7 +116,7 @@ async def _numbered(loading: "asyncio.Future[Image]", index: int) -> Image:
 
 
 class _Tally:
-    """What the images of one request come to: as soon as they are there, and before they are decoded."""
+    """What the images of one request come to, counted as soon as they are there, and before they are decoded."""
 
     def __init__(self, limits: ImageLimits) -> None:
         self._limits = limits
@@ -134,7 +134,7 @@ class _Tally:
             if self._num_bytes > most:
                 raise ImageRefused(f"all images together have more than {most} bytes")
 
-    def add_picture(self, width: int, height: int) -> None:
+    def add_image(self, width: int, height: int) -> None:
         num_pixels, most = width * height, self._limits.max_pixels
         if num_pixels == 0:
             raise ImageRefused("the image has no pixels")

@@ -52,7 +52,7 @@ class Target:
 
 
 def parse_target(url: str) -> Target:
-    """Raises ImageRefused."""
+    """The parts of a URL. Raises ImageRefused."""
     match = _URL.fullmatch(url) if len(url) <= _MAX_CHARS else None
     if match is None:
         raise _wrong(

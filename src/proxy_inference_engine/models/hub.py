@@ -35,7 +35,7 @@ class HubName:
 
     @property
     def command(self) -> str:
-        """What downloads it."""
+        """The commands that download this model."""
         extra = "" if self.revision == MAIN else f" --revision {self.revision}"
         return f"`hf download {self.repository}{extra}` or `pie pull {self}`"
 
@@ -62,12 +62,12 @@ def cache_folder() -> Path:
 
 
 def folder_name(name: HubName) -> str:
-    """Of a repository, in the cache."""
+    """The name of a repository's folder in the cache."""
     return f"models--{name.repository.replace('/', '--')}"
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a GGUF file can be a model of its own: neither its eyes nor what somebody quantised it with."""
+    """Whether a GGUF file can be a model of its own: neither an mmproj file nor what somebody quantised it with."""
     return name.endswith(".gguf") and "mmproj" not in name.lower() and not name.lower().startswith("imatrix")
 
 
@@ -114,7 +114,14 @@ def _commit(repository: Path, name: HubName) -> str:
 
 
 def _broken(snapshot: Path) -> Iterator[str]:
-    """Of GGUF models only the wanted one matters, which is not known here."""
+    """Files of a snapshot whose links lead nowhere, but for GGUF models: which of those matters is not known here."""
     for path in snapshot.rglob("*"):
         if path.suffix in _NEEDED and path.is_symlink() and not path.exists() and not is_model_file(path.name):
             yield str(path.relative_to(snapshot))
+
+
+def repositories() -> list[str]:
+    """The `owner/model` of everything that was ever downloaded, whole or not."""
+    folders = sorted(path.name for path in cache_folder().glob("models--*--*") if path.is_dir())
+    names = [name.removeprefix("models--").replace("--", "/", 1) for name in folders]
+    return [name for name in names if parse_name(name) is not None]

@@ -54,7 +54,7 @@ def profile(name: str, architecture: str = "", generation: Mapping[str, object] 
 
 
 def _number(value: object, least: float, largest: float) -> float | None:
-    """None for what no request could say either."""
+    """A value from a file as a number; None where a request could not say it either."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

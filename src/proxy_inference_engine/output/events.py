@@ -26,6 +26,7 @@ class TokenLogprob:
     bytes: builtins.bytes
     top: tuple[TopLogprob, ...]
     token_id: int
+    is_forced: bool | None = None  # by the grammar; None: nobody asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Ended:
     num_reasoning_tokens: int = 0
     num_accepted: int = 0  # tokens of the client's guess that were right, and that were not
     num_rejected: int = 0
+    num_cached_tokens: int = 0  # of the prompt, where that is known only in the end
     mean_logprob: float | None = None  # over all generated tokens, seen or not; None: no log-probabilities
 
 

@@ -12,7 +12,8 @@ def spell(logprob: Logprob, tokenizer: Tokenizer) -> TokenLogprob:
     """Write the tokens of an entry out as text and bytes."""
     piece = tokenizer.token_bytes(logprob.token_id)
     top = tuple(_spell_top(token_id, value, tokenizer) for token_id, value in logprob.top)
-    return TokenLogprob(piece.decode("utf-8", "replace"), logprob.logprob, piece, top, logprob.token_id)
+    text = piece.decode("utf-8", "replace")
+    return TokenLogprob(text, logprob.logprob, piece, top, logprob.token_id, logprob.is_forced)
 
 
 def _spell_top(token_id: int, value: float, tokenizer: Tokenizer) -> TopLogprob:

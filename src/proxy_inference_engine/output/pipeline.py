@@ -1,4 +1,5 @@
-"""One choice's engine outputs to events: detokenize, label, cut at stop strings, align log-probabilities.
+"""One choice's engine outputs to events: detokenize, label, cut at stop strings and at calls that come again, align
+log-probabilities.
 
 Runs on the event loop, once a token. Knows nothing of HTTP, and does not cancel: when `is_over` turns True while
 the engine still generates, the caller does.
@@ -8,14 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from proxy_inference_engine.formats.labels import Labels
-from proxy_inference_engine.output.detokenizer import Detokenizer
-from proxy_inference_engine.output.events import Broken, Ended, Event, PromptRead, TextDelta, TokenLogprob
-from proxy_inference_engine.output.labelled import Piece, Text
-from proxy_inference_engine.output.labelling import Labelling
-from proxy_inference_engine.output.ledger import Part
+from proxy_inference_engine.formats.base import Labels
+from proxy_inference_engine.output.events import (
+    Broken,
+    Ended,
+    Event,
+    PromptRead,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+)
 from proxy_inference_engine.output.logprobs import LogprobQueue, spell
+from proxy_inference_engine.output.pieces import CallPiece, LabelledPiece, RepeatFilter, VisibleText
 from proxy_inference_engine.output.stop import Filtered, StopFilter
+from proxy_inference_engine.output.token_text import Detokenizer, Labelling, TokenText
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.types import Drafted, Failed, Finished, Output, Prefilled, Timings, Token
 
@@ -44,10 +51,12 @@ class Pipeline:
         if labels is not None and not labels.is_plain:
             self._labelling = Labelling(labels, tokenizer, needs_parts=bool(stop))
         self._has_open_text = False  # the last piece was content
+        self._repeats: RepeatFilter | None = None  # made with the first call
         self._min_tokens = min_tokens
         self._logprobs: LogprobQueue | None = None  # made with the first entry
         self._clock = clock
         self._made_at = self._read_at = clock()
+        self._queued_ms = 0.0
         self._num_tokens = 0
         self._sum_logprobs = 0.0
         self._num_logprobs = 0
@@ -61,6 +70,11 @@ class Pipeline:
     def is_over(self) -> bool:
         """True after Ended or Broken."""
         return self._is_over
+
+    @property
+    def num_tokens(self) -> int:
+        """That have come so far."""
+        return self._num_tokens
 
     def feed(self, output: Output) -> list[Event]:
         """The events this output brings; none once the choice is over."""
@@ -83,7 +97,7 @@ class Pipeline:
                 assert_never(output)
 
     def _take_prompt(self, prefilled: Prefilled) -> PromptRead:
-        self._read_at = self._clock()
+        self._read_at, self._queued_ms = self._clock(), prefilled.queued_ms
         entries = prefilled.prompt_logprobs
         if entries is None:
             return PromptRead(prefilled.num_cached_tokens, None)
@@ -115,25 +129,33 @@ class Pipeline:
     def _take_labelled(self, token: Token, labelling: Labelling) -> list[Event]:
         entry = None if token.logprob is None else spell(token.logprob, self._tokenizer)
         pieces = labelling.feed(token.id, self._num_tokens, entry)
-        if self._logprobs is None and entry is not None and labelling.ledger is not None:
-            self._logprobs = labelling.ledger.logprobs
+        if self._logprobs is None and entry is not None and labelling.spans is not None:
+            self._logprobs = labelling.spans.logprobs
         return self._show(pieces, labelling)
 
-    def _show(self, pieces: Sequence[Piece], labelling: Labelling) -> list[Event]:
+    def _show(self, pieces: Sequence[LabelledPiece], labelling: Labelling) -> list[Event]:
         events: list[Event] = []
         for piece in pieces:
-            if isinstance(piece, Text):
+            if isinstance(piece, VisibleText):
                 events += self._show_text(labelling.parts(piece, self._num_tokens))
             else:
                 if self._has_open_text:
                     events += self._interrupt(labelling)
                 if not self._is_over:
-                    events.append(piece)
+                    events += self._show_piece(piece)
             if self._is_over:
                 break
         return events
 
-    def _show_text(self, parts: Sequence[Part]) -> list[Event]:
+    def _show_piece(self, piece: ReasoningDelta | CallPiece) -> Sequence[Event]:
+        if isinstance(piece, ReasoningDelta):
+            return [piece]
+        if self._repeats is None:
+            self._repeats = RepeatFilter()
+        shown = self._repeats.feed(piece)
+        return self._end("", None, self._finished_here()) if self._repeats.is_repeated else shown
+
+    def _show_text(self, parts: Sequence[TokenText]) -> list[Event]:
         self._has_open_text = True
         shown = ""
         for text, num_tokens in parts:
@@ -149,8 +171,8 @@ class Pipeline:
         text, stop_str = self._flush()
         if stop_str is not None:
             return self._end(text, stop_str, self._finished_here())
-        if labelling.ledger is not None:
-            labelling.ledger.interrupt()
+        if labelling.spans is not None:
+            labelling.spans.interrupt()
         self._num_sent_chars += len(text)
         logprobs = () if self._logprobs is None else self._logprobs.take(self._num_sent_chars)
         return [TextDelta(text, logprobs)] if text or logprobs else []
@@ -189,6 +211,7 @@ class Pipeline:
             events = self._show(self._labelling.finish(is_cut=finished.reason == "length"), self._labelling)
             if self._is_over:
                 return events
+            events += self._repeats.release() if self._repeats is not None else ()
         if stop_str is None:
             rest, stop_str = self._flush()
             text += rest
@@ -200,8 +223,8 @@ class Pipeline:
         num_reasoning_tokens = 0
         if self._labelling is not None:
             num_reasoning_tokens = self._labelling.num_reasoning_tokens
-            if self._labelling.ledger is not None:
-                self._labelling.ledger.finish()
+            if self._labelling.spans is not None:
+                self._labelling.spans.finish()
         logprobs: tuple[TokenLogprob, ...] = ()
         if self._logprobs is not None:
             logprobs = self._logprobs.finish(None if stop_str is None else self._num_sent_chars)
@@ -215,12 +238,14 @@ class Pipeline:
             num_reasoning_tokens=num_reasoning_tokens,
             num_accepted=finished.num_accepted,
             num_rejected=finished.num_rejected,
+            num_cached_tokens=finished.num_cached_tokens,
             mean_logprob=mean_logprob,
         )
         return [TextDelta(text, logprobs), ended] if text or logprobs else [ended]
 
     def _finished_here(self) -> Finished:
-        """With times and counts as seen from here, for a choice that ends before the engine says so."""
+        """The end of a choice that is over before the engine says so, with times and counts as seen from here."""
         now = self._clock()
-        timings = Timings(0.0, (self._read_at - self._made_at) * 1000, (now - self._read_at) * 1000)
+        prompt_ms = max(0.0, (self._read_at - self._made_at) * 1000 - self._queued_ms)
+        timings = Timings(self._queued_ms, prompt_ms, (now - self._read_at) * 1000)
         return Finished("stop", timings, self._drafted.num_accepted, self._drafted.num_rejected)

@@ -4,24 +4,24 @@ Whatever is not listed here does not exist for a template.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, cast
 
-from jinja2 import Undefined, pass_context, tests
+from jinja2 import pass_context, tests
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.filters import FILTERS as JINJA_FILTERS
-from jinja2.runtime import Context
 from jinja2.sandbox import safe_range
 from jinja2.utils import Namespace
 from markupsafe import escape
 
-from proxy_inference_engine.prompt.budget import Budget
+from proxy_inference_engine.prompt.budget import Budget, RenderContext, check_pattern, join, replace, write
 
-_MAX_PATTERN_CHARS = 1024  # some searches cost text times pattern
 _MAX_FORMAT_CHARS = 256  # of strftime, which may widen each field
 _MAX_INDENT = 64
 _MAX_DIGITS = 15
+_CHARS_PER_VALUE = 8  # `[[[[`: each sign may be a value of its own
+_PLAIN_FIELD = re.compile(r"%%|%(?:\(\w+\))?[sdr]")
 
 JINJA_TESTS = cast(dict[str, Callable[..., Any]], tests.TESTS)
 _SHALLOW_FILTERS = "d default first float int items last map reject rejectattr select selectattr"
@@ -33,48 +33,8 @@ _NUMBER_TESTS = "divisibleby even odd"
 _COMPARISONS = "!= < <= == > >= eq equalto ge greaterthan gt in le lessthan lt ne"
 
 
-class RenderContext(Context):
-    """Jinja's context with what belongs to one rendering."""
-
-    budget: Budget
-    now: datetime
-
-    def derived(self, locals: dict[str, Any] | None = None) -> "RenderContext":
-        context = super().derived(locals)
-        assert isinstance(context, RenderContext)
-        context.budget, context.now = self.budget, self.now
-        return context
-
-
 class TemplateRefusal(TemplateRuntimeError):
     """The template itself says why it cannot render this conversation."""
-
-
-def write(budget: Budget, value: Any) -> str:
-    """Any plain value as text."""
-    if isinstance(value, str):
-        return value
-    if value is not None and not isinstance(value, int | float | Undefined):
-        budget.allow(budget.weigh(value))
-    return str(value)
-
-
-def replace(budget: Budget, text: str, old: str, new: str, count: int = -1) -> str:
-    check_pattern(old)
-    num_matches = text.count(old) if count < 0 else min(count, text.count(old))
-    budget.allow(len(text) + num_matches * max(len(new) - len(old), 0))
-    return text.replace(old, new, count)
-
-
-def join(budget: Budget, separator: str, items: Any) -> str:
-    texts = [write(budget, item) for item in items]
-    budget.allow(sum(map(len, texts)) + len(separator) * len(texts))
-    return separator.join(texts)
-
-
-def check_pattern(*patterns: Any) -> None:
-    if any(isinstance(pattern, str) and len(pattern) > _MAX_PATTERN_CHARS for pattern in patterns):
-        raise SecurityError("the chat template searches for a text that is too long")
 
 
 def _join(budget: Budget, value: Any, d: Any = "") -> str:
@@ -101,7 +61,7 @@ def _tojson(
     separators: Any = None,
     sort_keys: bool = False,
 ) -> str:
-    """As Hugging Face's: no HTML escapes, and other defaults than Jinja's."""
+    """A value as JSON text, as Hugging Face writes it: no HTML escapes, and other defaults than Jinja's."""
     budget.allow(budget.weigh(value, indent, separators))
     if (len(indent) if isinstance(indent, str) else indent or 0) > _MAX_INDENT:
         raise SecurityError("tojson indents too far")
@@ -116,6 +76,26 @@ def _tojson(
         budget.spend(len(piece))
         pieces.append(piece)
     return "".join(pieces)
+
+
+def _from_json(budget: Budget, value: Any) -> Any:
+    """The value that a JSON text writes; what is no text is a value already."""
+    if not isinstance(value, str):
+        return value
+    budget.allow(_CHARS_PER_VALUE * len(value))
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise TemplateRuntimeError("from_json was given a text that is no JSON") from None
+
+
+def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
+    """`"%s" | format(text)`: fields without a width, which could be any."""
+    pattern = write(budget, value)
+    if re.search("%", _PLAIN_FIELD.sub("", pattern)):
+        raise SecurityError("format takes only plain fields in chat templates")
+    budget.allow(len(pattern) + pattern.count("%") * budget.weigh(*args, *kwargs.values()))
+    return pattern % (kwargs or args)
 
 
 def _list(budget: Budget, value: Any) -> list[Any]:
@@ -153,7 +133,7 @@ def _text(change: Callable[[str], str]) -> Callable[[Budget, Any], str]:
 
 
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """One of ours: it takes the budget first."""
+    """A filter or test of our own, whose function takes the budget first."""
 
     @pass_context
     def run(context: RenderContext, *args: Any, **kwargs: Any) -> Any:
@@ -167,7 +147,7 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _borrowed(name: str, *, is_deep: bool) -> Callable[..., Any]:
-    """One of Jinja's. A deep one reads or compares whole values, so these are weighed first."""
+    """A filter of Jinja's. A deep one reads or compares whole values, so these are weighed first."""
     function = JINJA_FILTERS[name]
     wants = getattr(function, "jinja_pass_arg", None)
 
@@ -242,6 +222,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": _own(lambda budget, value: len(value)),
     "e": _own(_text(lambda text: str(escape(text)))),
     "escape": _own(_text(lambda text: str(escape(text)))),
+    "format": _own(_format),
+    "from_json": _own(_from_json),
+    "fromjson": _own(_from_json),
     "indent": _own(_indent),
     "join": _own(_join),
     "length": _own(lambda budget, value: len(value)),

@@ -15,23 +15,25 @@ _NAMES = (
     ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # Code Llama
-    (" <PRE>", " <SUF>", " <MID>"),  # the same, where names are shown as text
+    (" <PRE>", " <SUF>", " <MID>"),  # Code Llama, where names are shown as text
 )
 
 
 class Markers(NamedTuple):
+    """Token ids: before the prompt, before what follows the gap, before the gap."""
+
     prefix: int
     suffix: int
     middle: int
 
 
 def find_markers(tokenizer: Tokenizer) -> Markers | None:
-    """None: the model has no fill-in-the-middle."""
+    """The three markers in a vocabulary; None: the model has no fill-in-the-middle."""
     specials = tokenizer.specials
     return next((Markers(*(specials[name] for name in names)) for names in _NAMES if specials.keys() >= {*names}), None)
 
 
 def infill(markers: Markers, prompt: Sequence[int], suffix: Sequence[int], bos_id: int | None) -> tuple[int, ...]:
-    """A BOS that the prompt begins with stays in front."""
+    """The ids that the model continues with the gap; a BOS that the prompt begins with stays in front."""
     num_first = int(bos_id is not None and len(prompt) > 0 and prompt[0] == bos_id)
     return (*prompt[:num_first], markers.prefix, *prompt[num_first:], markers.suffix, *suffix, markers.middle)

@@ -44,7 +44,7 @@ class Unread(NamedTuple):
     place: int
 
 
-UNREAD_ID = -1  # stands for it among ids; what is below stands for a piece of an image
+UNREAD_ID = -1  # stands among ids for a token that is unread; ids below it stand for pieces of images
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and a frozen one takes four times as long to make
@@ -57,6 +57,7 @@ class Row:
     num_logits: int  # logits wanted for this many of the last positions
     images: tuple[ImageSpan, ...] = ()  # all of the sequence; a row holds the whole of one or nothing of it
     unread: Unread | None = None  # what the last id is, where that is UNREAD_ID
+    adapter: str | None = None  # by its name, of those that the runner was loaded with
 
 
 class Want(NamedTuple):
@@ -72,10 +73,12 @@ class Want(NamedTuple):
 class Chooser(Protocol):
     """Chooses tokens where the logits are. Does the steps of `sampling/sampler.py` that it can do, in that order."""
 
-    def can_choose(self, sampling: Sampling) -> bool: ...
+    def can_choose(self, sampling: Sampling) -> bool:
+        """Whether it can do every step that this sampling wants."""
+        ...
 
     def choose(self, wants: Sequence[Want]) -> Picks:
-        """Order the work; does not wait for it."""
+        """Order the choice of one token for each want; does not wait for the device."""
         ...
 
 
@@ -83,12 +86,12 @@ class ImageTokens(NamedTuple):
     """What stands in a prompt for an image."""
 
     ids: tuple[int, ...]  # with the tokens that open and close it
-    start: int  # the first of them that is the image's own
-    num_tokens: int  # how many are
+    start: int  # the first of the ids that is the image's own
+    num_tokens: int  # how many ids are the image's own
 
 
-class Eyes(Protocol):
-    """How a model takes images. Safe to call from any thread."""
+class ImageEncoder(Protocol):
+    """What turns an image into tokens of a prompt. Safe to call from any thread."""
 
     @property
     def marker(self) -> str:
@@ -102,11 +105,11 @@ class Eyes(Protocol):
 
     @property
     def after(self) -> str:
-        """The same behind it."""
+        """Text that belongs behind the marker: joined with what stands there before that is cut into tokens."""
         ...
 
     def tokens(self, width: int, height: int) -> ImageTokens:
-        """What the marker becomes, for an image of this size. Raises InvalidRequest for one that cannot be seen."""
+        """What the marker becomes, for an image of this size. Raises InvalidRequest where the model cannot take it."""
         ...
 
 
@@ -131,19 +134,19 @@ class Packer(Protocol):
 
     @property
     def layout(self) -> str:
-        """Bytes are good only for the same model with the same layout."""
+        """How the bytes are laid out: they are good only for the same model with the same layout."""
         ...
 
     def pack(self, segment: Segment) -> Packed:
-        """Its bytes, which stay as they are until `release`, whatever becomes of it. May wait for a device."""
+        """A segment as bytes, which stay until `release`, whatever becomes of the segment. May wait for a device."""
         ...
 
     def release(self, data: Packed) -> None:
-        """What `pack` gave is not needed any more."""
+        """Give back bytes that `pack` gave: nobody reads them any more."""
         ...
 
     def unpack(self, num_tokens: int, data: Packed) -> Segment:
-        """A copy, the caller's. Raises ValueError for what is not of this layout."""
+        """A new segment from bytes, which belongs to the caller. Raises ValueError for bytes of another layout."""
         ...
 
 
@@ -197,7 +200,7 @@ class ModelInfo(NamedTuple):
     weight_bytes: int
     kv_bytes_per_token: int
     can_generate: bool = True  # False: an encoder, which only embeds or ranks
-    generation: Mapping[str, object] = MappingProxyType({})  # what the files say of sampling, under our names; unproved
+    generation: Mapping[str, object] = MappingProxyType({})  # what files say of sampling, under our names; unchecked
 
 
 class EmbeddingInfo(NamedTuple):
@@ -253,18 +256,18 @@ class Runner(Protocol):
     def embedder(self) -> Embedder: ...
 
     @property
-    def eyes(self) -> Eyes | None:
-        """None: the model takes no images."""
+    def image_encoder(self) -> ImageEncoder | None:
+        """What turns images into tokens; None: the model takes no images."""
         ...
 
     @property
     def chooser(self) -> Chooser | None:
-        """None: `forward` has computed when it returns. Otherwise it has only ordered the work."""
+        """What chooses tokens on the device: `forward` then only orders work. None: it returns computed logits."""
         ...
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """From the widest to the longest; fixed for the runner's life."""
+        """The lanes, from the widest to the longest; fixed for the runner's life."""
         ...
 
     @property
@@ -284,7 +287,7 @@ class Runner(Protocol):
 
     @property
     def packer(self) -> Packer | None:
-        """None: segments can't be kept outside the process."""
+        """What turns segments into bytes; None: they cannot be kept outside the process."""
         ...
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:

@@ -35,8 +35,26 @@ def read_object(path: Path) -> Json:
 
 
 def read_optional(path: Path) -> Json:
-    """The same where the file may be missing: then it is empty."""
+    """A JSON object from a file that may be missing: then it is empty. Raises StartupError."""
     return read_object(path) if path.exists() else {}
+
+
+def read_chat_template(path: Path) -> str | None:
+    """The chat template, from the first of the files that has one; of several named ones the default."""
+    file = path / "chat_template.jinja"
+    try:
+        if file.exists():
+            return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartupError(f"model file {str(file)!r}: {error}") from None
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        found = read_optional(path / name).get("chat_template")
+        if isinstance(found, list):
+            named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+            found = named.get("default")
+        if isinstance(found, str):
+            return found
+    return None
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -53,12 +71,12 @@ def weight_files(folder: Path) -> list[Path]:
         )
     paths = [folder / name for name in names]
     for path in paths:
-        _check(path)
+        check_safetensors(path)
     return paths
 
 
 def _expected(folder: Path) -> list[str]:
-    """The names that the index or the files themselves speak of."""
+    """The names of all files of weights: those in the index, or what the numbers in the names that are there say."""
     index = folder / INDEX
     if index.exists() or index.is_symlink():
         names = read_object(index).get("weight_map")
@@ -88,7 +106,7 @@ def _reason(folder: Path) -> str:
     return "there is no model*.safetensors in it"
 
 
-def _check(path: Path) -> None:
+def check_safetensors(path: Path) -> None:
     """Whether the file is as long as its header says: a download that broke off is not."""
     try:
         with path.open("rb") as file:

@@ -5,6 +5,7 @@ in caching, moving or truncating KV changes the text. It checks its callers: wha
 raises here.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,12 @@ from functools import cache
 
 import numpy as np
 
+from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.runners.base import (
     Chooser,
     EmbeddingInfo,
-    Eyes,
+    ImageEncoder,
+    ImageTokens,
     Lane,
     Logits,
     ModelInfo,
@@ -33,6 +36,8 @@ _NUM_ROWS = 4096  # distinct logit rows
 _MASK = (1 << 64) - 1
 _BYTES_PER_TOKEN = 64
 _NUM_DIMENSIONS = 32
+_PATCH = 16  # pixels a side
+_MAX_IMAGE_TOKENS = 512
 
 BOS, TURN_START, TURN_END, TEXT_END = 256, 257, 258, 259
 _SPECIALS = {"<|bos|>": BOS, "<|im_start|>": TURN_START, "<|im_end|>": TURN_END, "<|endoftext|>": TEXT_END}
@@ -40,6 +45,16 @@ _NUM_TOKENS = 260
 
 _TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+MARKER = "<|image|>"  # what this template writes for an image
+IMAGE_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|image|>{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -98,7 +113,7 @@ class FakeSegment:
 
 
 class FakePacker:
-    """Ids and hashes, filled up to the bytes that a segment counts. Implements `base.Packer`."""
+    """Packs ids and hashes, filled up to the bytes that a segment counts. Implements `base.Packer`."""
 
     layout = "fake"
 
@@ -129,8 +144,10 @@ class _Slot:
     ids: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of ids[:i + 1]
 
-    def append(self, token_id: int) -> None:
+    def append(self, token_id: int, adapter: str | None = None) -> None:
         last = self.hashes[-1] if self.hashes else 0x9E3779B97F4A7C15
+        if adapter is not None:  # each of its tokens computes otherwise
+            last ^= int.from_bytes(adapter.encode()[:8], "little")
         value = ((last ^ token_id) * 0xBF58476D1CE4E5B9) & _MASK
         self.ids.append(token_id)
         self.hashes.append(value ^ (value >> 29))
@@ -177,9 +194,31 @@ class FakeEmbedder:
         return draw.normal(0.0, 3.0, self.info.num_dimensions).astype(np.float32)
 
 
+class FakeImageEncoder:
+    """An image is a grid of patches, one token each, between a bracket on either side.
+
+    For a `FakeRunner` with `IMAGE_TEMPLATE` whose first defined token is the marker: that has the id 260.
+    """
+
+    def __init__(self, token_id: int = 260, *, before: str = "", after: str = "") -> None:
+        self._token_id = token_id
+        self.before = before
+        self.after = after
+
+    @property
+    def marker(self) -> str:
+        return MARKER
+
+    def tokens(self, width: int, height: int) -> ImageTokens:
+        num_tokens = math.ceil(width / _PATCH) * math.ceil(height / _PATCH)
+        if num_tokens > _MAX_IMAGE_TOKENS:
+            raise InvalidRequest(f"an image of {width}x{height} pixels is too large for this model")
+        return ImageTokens((ord("["), *(self._token_id,) * num_tokens, ord("]")), 1, num_tokens)
+
+
 class FakeRunner:
-    """`on_forward`, `on_embed` and `on_copy` may raise, to inject faults; `poison_id` makes a sequence's logits NaN
-    from there on."""
+    """Implements `base.Runner`. `on_forward`, `on_embed` and `on_copy` may raise, to inject faults;
+    `poison_id` makes a sequence's logits NaN from there on."""
 
     def __init__(
         self,
@@ -198,9 +237,9 @@ class FakeRunner:
         pooling: Pooling = "mean",
         on_embed: Callable[[int], None] | None = None,
         can_generate: bool = True,
-        eyes: Eyes | None = None,
+        image_encoder: ImageEncoder | None = None,
     ) -> None:
-        self.eyes = eyes
+        self.image_encoder = image_encoder
         self.chooser: Chooser | None = None
         self.packer: Packer | None = FakePacker()
         self.tokenizer = ByteTokenizer(has_bos=has_bos, defined=defined_tokens)
@@ -268,7 +307,7 @@ class FakeRunner:
         assert len(slot.ids) == row.start, f"slot {row.slot} holds {len(slot.ids)} tokens, row starts at {row.start}"
         assert row.start + len(row.ids) <= self._capacity[row.slot], "slot overflow"
         for token_id in row.ids:
-            slot.append(int(token_id))
+            slot.append(int(token_id), row.adapter)
         self.num_computed_tokens += len(row.ids)
         first = len(slot.hashes) - row.num_logits
         logits: Logits = self._table[[value % _NUM_ROWS for value in slot.hashes[first:]]]
@@ -309,7 +348,7 @@ class FakeRunner:
         return len(self._slots[slot].ids)
 
     def rest(self) -> None:
-        """Nothing is kept for passes."""
+        """Give nothing back: a pass of this model keeps no memory."""
 
     def close(self) -> None:
         self._slots.clear()

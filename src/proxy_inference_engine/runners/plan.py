@@ -5,17 +5,19 @@ from collections.abc import Callable
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import Lane
 
+KV_SHARE = 0.4  # of what is free once the weights are loaded; the rest is for a pass, and for what others do
 _WIDE_TOKENS = 2048
 _MIN_WIDE_TOKENS = 512
 _MAX_LONG_LANES = 4
-_MIN_CONTEXT = 2048  # below, rather say that memory is short
+_MIN_CONTEXT = 2048  # tokens; rather than give less, say that memory is short
 _PAD = 256  # llama.cpp rounds a stream up to this, and MLX grows its arrays by it
 
 
 def choose_context(
     wanted: int | None, known: int, token_bytes: int, max_bytes: int, report: Callable[[str], None]
 ) -> int:
-    """What was asked for, at most what the model knows; else all it knows, or what half of the memory holds."""
+    """The context to use: what was asked for, at most what the model knows; else all that it knows, or what half of
+    the memory holds."""
     if wanted:
         if wanted > known:
             report(f"context of {known:,} tokens: the model knows no more")

@@ -47,13 +47,33 @@ def top_p(weights: Weights, share: float, total: float | None = None) -> Indices
     return candidates.take(_largest(found, smallest, num))
 
 
+def typical_p(weights: Weights, share: float) -> Indices:
+    """The fewest tokens that together have `share` of the total, those first that surprise about as much as the whole
+    distribution does on average; at least one."""
+    total = float(_sum(weights))
+    there = weights.nonzero()[0]
+    surprises = -np.log(weights.take(there) / total, dtype=np.float64)
+    mean = float(_sum(weights.take(there) * surprises)) / total
+    order = there.take(np.abs(surprises - mean).argsort(kind="stable"))
+    num = int(weights.take(order).cumsum(dtype=np.float64).searchsorted(share * total)) + 1
+    kept: Indices = order[:num]
+    kept.sort()
+    return kept
+
+
+def top_n_sigma(logits: NDArray[np.float32], num: float) -> NDArray[np.bool_]:
+    """False where a logit is more than so many standard deviations below the highest; impossible ones do not count."""
+    spread = float(logits[np.isfinite(logits)].std())
+    return np.asarray(logits >= float(logits.max()) - num * spread)
+
+
 def min_p(weights: Weights, share: float) -> Indices:
-    """Those with at least `share` of the largest weight."""
+    """The tokens with at least `share` of the largest weight."""
     return np.flatnonzero(weights >= share * float(weights.max()))
 
 
 def xtc(weights: Weights, threshold: float) -> Indices:
-    """What to take out: all with at least `threshold` of the total except the least likely of these."""
+    """The tokens to take out: all that have at least `threshold` of the total, except the least likely one."""
     floor = max(threshold * float(weights.sum()), _SMALLEST)
     above = np.flatnonzero(weights >= floor)
     if above.size < 2:

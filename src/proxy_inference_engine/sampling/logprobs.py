@@ -12,7 +12,10 @@ _LOWEST = -9999.0  # JSON has no infinity
 
 
 def logprob_of(logits: Logits, token_id: int, num_top: int) -> Logprob:
-    """Of one token, with the `num_top` likeliest in falling order, equals by id. Finite whatever the logits are."""
+    """The log-probability of one token, with the `num_top` likeliest in falling order, equals by id.
+
+    Finite whatever the logits are.
+    """
     best = float(logits.max())
     if not math.isfinite(best):
         return Logprob(token_id, _LOWEST)
@@ -27,7 +30,10 @@ def logprob_of(logits: Logits, token_id: int, num_top: int) -> Logprob:
 
 
 def prompt_logprobs(logits: Logits, token_ids: TokenIds, num_top: int) -> list[Logprob]:
-    """Row i (n, vocabulary) predicts token i (n,). Row by row, so that chunking cannot change a value."""
+    """The log-probabilities of a prompt's tokens: row i (n, vocabulary) predicts token i (n,).
+
+    Row by row, so that chunking cannot change a value.
+    """
     return [logprob_of(row, int(token_id), num_top) for row, token_id in zip(logits, token_ids, strict=True)]
 
 

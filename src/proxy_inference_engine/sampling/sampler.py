@@ -1,7 +1,11 @@
-"""Chooses the next token of one choice from its logits. Knows neither batches nor text nor when to stop."""
+"""Chooses the next token of one choice from its logits, in each of its states as that is to be sampled.
+
+Knows neither batches nor text nor when to stop.
+"""
 
 import math
 from collections.abc import Collection, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +15,107 @@ from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling import filters
 from proxy_inference_engine.sampling.dry import DryPenalty
 from proxy_inference_engine.sampling.filters import Indices, Weights
-from proxy_inference_engine.sampling.nucleus import draw_nucleus
+from proxy_inference_engine.sampling.mirostat import Mirostat
 from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
-from proxy_inference_engine.sampling.randomness import Stream, draw, stream_key, uniform
-from proxy_inference_engine.types import Sampling
+from proxy_inference_engine.types import STEP_PARAMETERS, Request, Sampling, Shortcut, State
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_STREAMS_PER_POSITION = 4
+_BLOCK = 256
+_NUCLEUS_FLOOR = 1e-4  # a probability above which the nucleus lies at most steps
+_MAX_CANDIDATES = 4096
+
+
+class RandomStream(IntEnum):
+    """Independent numbers for one position."""
+
+    TOKEN = 0
+    XTC = 1
+
+
+def stream_key(seed: int, choice: int) -> int:
+    """What `uniform` is keyed by: fixed for the life of a choice."""
+    return _mix(_mix(seed & _MASK) + (choice + 1) * _GOLDEN & _MASK)
+
+
+def uniform(key: int, position: int, stream: RandomStream = RandomStream.TOKEN) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    counter = position * _STREAMS_PER_POSITION + stream + 1
+    return (_mix(key + counter * _GOLDEN & _MASK) >> 11) * 2.0**-53
+
+
+def draw(weights: NDArray[np.float32], number: float) -> int:
+    """The index at which the running sum of the weights passes `number` of their total; never one of weight 0.
+
+    In the order of ids, so that noise in the logits moves the borders a little but never reorders the tokens.
+    """
+    if weights.size <= 2 * _BLOCK:
+        return _locate(weights, number).item
+    # Summing blocks and then looking into one of them costs a tenth of a running sum over the vocabulary.
+    num_even = weights.size // _BLOCK * _BLOCK
+    sums = np.append(weights[:num_even].reshape(-1, _BLOCK).sum(axis=1), weights[num_even:].sum())
+    block = _locate(sums, number)
+    start = block.item * _BLOCK
+    return start + _locate(weights[start : start + _BLOCK], block.rest).item
+
+
+def draw_nucleus(weights: NDArray[np.float32], total: float, share: float, number: float) -> int | None:
+    """The most common draw in one go, after `top_p` and nothing else: the token that `number` falls on among the most
+    likely that have `share` of the total together.
+
+    None where the long way is needed, `filters.top_p` and `draw`: many candidates, or equals at the border of which
+    only some belong. After a forward pass no code is in the caches: every call costs, those of NumPy's functions in
+    Python most of all. So this has few of them, and methods and ufuncs only (`docs/log.md`).
+    """
+    candidates = (weights >= _NUCLEUS_FLOOR * total).nonzero()[0]
+    if candidates.size > _MAX_CANDIDATES:
+        return None
+    found = weights.take(candidates)
+    ordered = found.copy()
+    ordered.sort()
+    ordered = ordered[::-1]
+    last = int(ordered.cumsum(dtype=np.float64).searchsorted(share * total))
+    if last >= ordered.size:
+        return None
+    kept = (found >= ordered[last]).nonzero()[0]
+    if kept.size > last + 1:
+        return None
+    sums = found.take(kept).cumsum(dtype=np.float64)
+    index = int(sums.searchsorted(number * float(sums[-1]), side="right"))
+    return int(candidates[kept[index]]) if index < kept.size else None
+
+
+class _Place(NamedTuple):
+    item: int
+    rest: float  # how far into that item the number fell, in [0, 1]
+
+
+def _locate(weights: NDArray[np.float32], number: float) -> _Place:
+    sums = weights.cumsum(dtype=np.float64)
+    total = float(sums[-1])
+    target = min(number * total, math.nextafter(total, 0.0))  # rounding must not lead past the end
+    index = int(sums.searchsorted(target, side="right"))
+    before = float(sums[index - 1]) if index else 0.0
+    return _Place(index, (target - before) / (float(sums[index]) - before))
+
+
+def _mix(x: int) -> int:
+    """The output function of splitmix64, https://prng.di.unimi.it/splitmix64.c"""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
+    return x ^ (x >> 31)
+
 
 Allowed = NDArray[np.bool_]
+
+# Where logits need no copy, because nothing of steps 1, 3 and 4 is wanted.
+PLAIN = Shortcut("seed", "temperature", "top_k", "top_p", "min_p", "xtc_probability", *STEP_PARAMETERS)
+# Where of steps 5 to 12 only `top_p` is wanted.
+NUCLEUS = Shortcut(
+    *("seed", "logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier"),
+    *("temperature", "top_p", *STEP_PARAMETERS),
+)
 
 _MAX_LISTED = 4096
 _MIN_TOTAL, _MAX_TOTAL = 1e-20, 1e30  # sums of exponentials that are well within float32
@@ -36,12 +135,16 @@ class Sampler:
     2. Banned ids become impossible, and what `allowed` leaves out.
     3. `repetition_penalty` (prompt and output), then `frequency_penalty` and `presence_penalty` (output).
     4. DRY (prompt and output).
-    5. `temperature` divides; at 0 the highest logit wins, the lowest id among equals, and the rest is skipped.
-    6. `top_k` keeps the k most likely.
-    7. `top_p` keeps the fewest most likely whose share reaches p.
-    8. `min_p` keeps those with at least this share of the most likely one's probability.
-    9. XTC: with `xtc_probability`, removes all at or above `xtc_threshold` but the least likely of them.
-    10. The draw: inverse cumulative distribution, in the order of ids, of a number keyed by (seed, choice, position).
+    5. `top_n_sigma` keeps logits within so many standard deviations of the highest.
+    6. `temperature` divides; at 0 the highest logit wins, the lowest id among equals, and the rest is skipped.
+       With `dynatemp_range`, it is lower where the model is certain and higher where it is not.
+    7. Mirostat keeps what does not surprise too much, in place of the next five.
+    8. `top_k` keeps the k most likely.
+    9. `typical_p` keeps what surprises about as much as can be expected.
+    10. `top_p` keeps the fewest most likely whose share reaches p.
+    11. `min_p` keeps those with at least this share of the most likely one's probability.
+    12. XTC: with `xtc_probability`, removes all at or above `xtc_threshold` but the least likely of them.
+    13. The draw: inverse cumulative distribution, in the order of ids, of a number keyed by (seed, choice, position).
 
     Probabilities are renormalised between the steps; equals rank by id, the lowest first.
     """
@@ -53,10 +156,12 @@ class Sampler:
         self._key = stream_key(sampling.seed, choice)
         self._bias = _bias(sampling)
         self._penalties = _penalties(sampling, prompt_ids)
-        self._is_plain = self._bias is None and not self._penalties
+        self._is_plain = PLAIN.takes(sampling)
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
-        is_nucleus = 0 < sampling.top_p < 1 and sampling.top_k == 0 == sampling.min_p == sampling.xtc_probability
+        is_nucleus = 0 < sampling.top_p < 1 and NUCLEUS.takes(sampling)
         self._nucleus = sampling.top_p if is_nucleus else None  # the only thing that filters
+        self._mirostat = Mirostat(sampling) if sampling.mirostat and self._sharpness else None
+        self._drawn: tuple[int, float] | None = None  # for Mirostat: the token, and its share of what was kept
 
     def sample(
         self, logits: Logits, position: int, banned: Collection[int] = (), allowed: Allowed | None = None
@@ -75,9 +180,12 @@ class Sampler:
             return self._sample(logits, position, banned, allowed)
 
     def _sample_plainly(self, logits: Logits, position: int, banned: Collection[int]) -> int | None:
-        """The same where nothing changes the logits and their exponentials stay in range: with two passes over the
-        vocabulary less, since the best need not be known before. None where they do not, or some are no numbers; the
-        engine silences NumPy's warning for its whole thread, which costs as much as a pass when done here."""
+        """What `sample` says where nothing changes the logits and their exponentials stay in range, with two passes
+        over the vocabulary less, since the best need not be known before.
+
+        None where they leave that range, or some are no numbers. The engine silences NumPy's warning for its whole
+        thread: doing it here costs as much as a pass.
+        """
         weights = np.exp(logits)
         if banned:
             weights[list(banned)] = 0
@@ -109,13 +217,18 @@ class Sampler:
 
     @property
     def counts(self) -> bool:
-        """Whether tokens that were chosen matter to it."""
-        return bool(self._penalties)
+        """Whether the tokens chosen so far matter to the next one."""
+        return bool(self._penalties) or self._mirostat is not None
 
     def accept(self, token_id: int) -> None:
         """Take a chosen token into the histories of the penalties."""
         for penalty in self._penalties:
             penalty.accept(token_id)
+        if self._mirostat is not None and self._drawn is not None:
+            drawn, share = self._drawn
+            if drawn == token_id:
+                self._mirostat.observe(share)
+            self._drawn = None
 
     def _adjust(self, logits: Logits, banned: Collection[int]) -> Logits:
         """Steps 1 to 4, on a copy where there is anything to do."""
@@ -143,16 +256,22 @@ class Sampler:
         return _Narrowed(np.where(allowed, adjusted, np.float32(-np.inf)), None)
 
     def _weigh(self, logits: Logits, best: float) -> Weights:
-        """Step 5: probabilities but for a factor; the best has weight 1."""
+        """Steps 5 and 6: probabilities but for a factor; the best has weight 1."""
         weights = logits - np.float32(best)
-        if self._sharpness != 1:
-            weights *= np.float32(self._sharpness)
+        sampling = self.sampling
+        if sampling.top_n_sigma > 0:
+            weights[~filters.top_n_sigma(logits, sampling.top_n_sigma)] = -np.inf
+        sharpness = self._sharpness if sampling.dynatemp_range == 0 else _dynamic_sharpness(weights, sampling)
+        if sharpness != 1:
+            weights *= np.float32(sharpness)
         np.exp(weights, out=weights)
         return weights
 
     def _draw(self, weights: Weights, ids: Indices | None, position: int, total: float | None = None) -> int:
-        """Steps 6 to 10; `total` is the sum of the weights, where it is known."""
+        """Steps 7 to 13; `total` is the sum of the weights, where it is known."""
         number = self.number(position)
+        if self._mirostat is not None:
+            return self._draw_unsurprising(self._mirostat, _Candidates(weights, ids), number)
         index: int | None
         if self._nucleus is not None:
             total = float(np.add.reduce(weights)) if total is None else total
@@ -163,18 +282,62 @@ class Sampler:
         index = draw(candidates.weights, number)
         return index if candidates.ids is None else int(candidates.ids[index])
 
+    def _draw_unsurprising(self, mirostat: Mirostat, candidates: "_Candidates", number: float) -> int:
+        kept = candidates.keep(mirostat.keep(candidates.weights))
+        index = draw(kept.weights, number)
+        token_id = index if kept.ids is None else int(kept.ids[index])
+        self._drawn = token_id, float(kept.weights[index]) / float(kept.weights.sum())
+        return token_id
+
     def _filter(self, candidates: "_Candidates", position: int, total: float | None) -> "_Candidates":
-        """Steps 6 to 9."""
+        """Steps 8 to 12."""
         sampling = self.sampling
         if sampling.top_k > 0:
             candidates, total = candidates.keep(filters.top_k(candidates.weights, sampling.top_k)), None
+        if sampling.typical_p < 1:
+            candidates, total = candidates.keep(filters.typical_p(candidates.weights, sampling.typical_p)), None
         if sampling.top_p < 1:
             candidates = candidates.keep(filters.top_p(candidates.weights, sampling.top_p, total))
         if sampling.min_p > 0:
             candidates = candidates.keep(filters.min_p(candidates.weights, sampling.min_p))
-        if sampling.xtc_probability > 0 and uniform(self._key, position, Stream.XTC) < sampling.xtc_probability:
+        if sampling.xtc_probability > 0 and uniform(self._key, position, RandomStream.XTC) < sampling.xtc_probability:
             candidates.weights[filters.xtc(candidates.weights, sampling.xtc_threshold)] = 0
         return candidates
+
+
+class Samplers:
+    """The sampler of one choice, or several where sampling differs from state to state.
+
+    Every sampler that counts tokens takes in every one, so that the penalties of each state know the whole text.
+    """
+
+    __slots__ = ("_by_state", "_counting", "_default")
+
+    def __init__(self, request: Request, choice: int, num_tokens: int) -> None:
+        def make(sampling: Sampling) -> Sampler:
+            return Sampler(sampling, choice=choice, prompt_ids=request.prompt_ids, num_tokens=num_tokens)
+
+        self._default = make(request.sampling)
+        self._by_state = {state: make(sampling) for state, sampling in request.state_sampling.items()}
+        self._counting = [each for each in (self._default, *self._by_state.values()) if each.counts]
+
+    def sample(
+        self,
+        logits: Logits,
+        position: int,
+        banned: Collection[int] = (),
+        allowed: Allowed | None = None,
+        state: State = "text",
+    ) -> int:
+        return self.of(state).sample(logits, position, banned, allowed)
+
+    def of(self, state: State) -> Sampler:
+        """The sampler that chooses the tokens of a state."""
+        return self._by_state.get(state, self._default) if self._by_state else self._default
+
+    def accept(self, token_id: int) -> None:
+        for sampler in self._counting:
+            sampler.accept(token_id)
 
 
 class _Narrowed(NamedTuple):
@@ -197,6 +360,19 @@ class _Bias(NamedTuple):
     values: NDArray[np.float32]
 
 
+def _dynamic_sharpness(shifted: Logits, sampling: Sampling) -> float:
+    """One over a temperature between the ends of its range, by how evenly the model spreads its trust."""
+    possible = shifted[np.isfinite(shifted)].astype(np.float64)
+    weights = np.exp(possible)
+    # The surprise of each is the logarithm of its share, which is known without one.
+    entropy = math.log(weights.sum()) - float((weights * possible).sum() / weights.sum())
+    entropy = entropy / math.log(possible.size) if possible.size > 1 else 0.0
+    least = max(0.0, sampling.temperature - sampling.dynatemp_range)
+    most = sampling.temperature + sampling.dynatemp_range
+    temperature = least + (most - least) * max(0.0, entropy) ** sampling.dynatemp_exponent
+    return min(1 / temperature, _MAX_SHARPNESS) if temperature > 0 else _MAX_SHARPNESS
+
+
 def _bias(sampling: Sampling) -> _Bias | None:
     if not sampling.logit_bias:
         return None
@@ -205,7 +381,7 @@ def _bias(sampling: Sampling) -> _Bias | None:
 
 
 def _penalties(sampling: Sampling, prompt_ids: Sequence[int]) -> tuple[Penalty, ...]:
-    """Those that do something, in the order in which they apply."""
+    """The penalties that do something, in the order in which they apply."""
     penalties: list[Penalty] = []
     if sampling.repetition_penalty != 1:
         penalties.append(RepetitionPenalty(sampling.repetition_penalty, sampling.repetition_window, prompt_ids))

@@ -1,89 +1,149 @@
-"""Prometheus metrics of one app, in its own registry. No label takes a value that a client chose."""
+"""Prometheus metrics of one app, in its own registry. No label takes a value that a client chose.
 
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+What the engine measures is listed in `engine/stats.py`; what belongs to HTTP is added here.
+"""
+
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from math import inf
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from proxy_inference_engine.engine.base import Stats
+from proxy_inference_engine.engine.stats import METRICS, Stats
+from proxy_inference_engine.log import num_dropped
+from proxy_inference_engine.served.stream import Counts
+from proxy_inference_engine.store import KeyUsage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _GAP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 1.0, 2.5, 10.0)
 
-# (field of Stats, name, help); counters are those whose own name starts with total_.
-_ENGINE_METRICS = (
-    ("num_running", "pie_running_sequences", "Sequences being computed."),
-    ("num_waiting", "pie_waiting_requests", "Answers that wait for the engine."),
-    ("num_slots", "pie_slots", "Sequences that can be computed at the same time."),
-    ("num_cached_tokens", "pie_cached_tokens", "Tokens in the prefix cache."),
-    ("cached_bytes", "pie_cached_bytes", "Bytes in the prefix cache."),
-    ("max_cached_bytes", "pie_cached_bytes_limit", "Bytes the prefix cache may hold."),
-    ("disk.num_bytes", "pie_disk_cached_bytes", "Bytes of the prefix cache on disk."),
-    ("disk.max_bytes", "pie_disk_cached_bytes_limit", "Bytes the prefix cache may have on disk; 0: it has no disk."),
-    ("disk.total_hits", "pie_disk_hits", "Prefixes brought back from disk."),
-    ("disk.total_tokens", "pie_disk_tokens", "Tokens of the prefixes brought back from disk."),
-    ("disk.total_written_bytes", "pie_disk_written_bytes", "Bytes of prefixes written to disk."),
-    ("disk.total_failures", "pie_disk_failures", "Files of prefixes that could not be written or were no good."),
-    ("disk.total_skipped", "pie_disk_skipped", "Prefixes not written because the disk was too slow."),
-    ("heartbeat_age_s", "pie_heartbeat_age_seconds", "Time since the engine last went round its loop."),
-    ("total_prompt_tokens", "pie_prompt_tokens", "Prompt tokens read, once for each choice."),
-    ("total_prompt_tokens_cached", "pie_prompt_tokens_cached", "Prompt tokens taken from the prefix cache."),
-    ("total_generated_tokens", "pie_generated_tokens", "Tokens generated."),
-    ("total_draft_tokens", "pie_draft_tokens", "Tokens guessed ahead and computed."),
-    ("total_draft_tokens_accepted", "pie_draft_tokens_accepted", "Tokens guessed ahead that were right."),
-    ("total_model_draft_tokens", "pie_model_draft_tokens", "Of them, guessed by the draft model."),
-    ("total_model_draft_tokens_accepted", "pie_model_draft_tokens_accepted", "Of these, those that were right."),
-    ("num_embedding", "pie_embedding_requests", "Embedding and ranking requests that wait or are being computed."),
-    ("total_embedded_tokens", "pie_embedded_tokens", "Tokens computed for embeddings and rankings."),
-    ("total_steps", "pie_steps", "Steps of the engine."),
-    ("total_step_seconds", "pie_step_seconds", "Time spent in steps."),
-    ("total_forward_seconds", "pie_forward_seconds", "Time spent computing the model."),
-    ("total_preemptions", "pie_preemptions", "Sequences put back into the queue."),
-    ("total_failures", "pie_failures", "Requests that failed inside the engine."),
-)
+StatsByModel = Callable[[], Mapping[str, Stats]]  # under each model's own name, which is the operator's
 
 
 class _EngineCollector(Collector):
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: StatsByModel) -> None:
         self._stats = stats
 
     def collect(self) -> Iterable[Metric]:
-        stats = self._stats()
-        for field, name, text in _ENGINE_METRICS:
-            value = attrgetter(field)(stats)
-            if field.rpartition(".")[2].startswith("total_"):
-                yield CounterMetricFamily(name, text, value=value)
-            else:
-                yield GaugeMetricFamily(name, text, value=value)
+        by_model = self._stats()
+        for metric in METRICS:
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = kind(metric.name, metric.help, labels=("model",))
+            for model, stats in by_model.items():
+                family.add_metric((model,), getattr(stats, metric.field))
+            yield family
+
+
+class _LogCollector(Collector):
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily("pie_log_lines_dropped", "Log lines that nobody read in time.", value=num_dropped())
+
+
+class Latency(NamedTuple):
+    """A histogram: how many were observed, their sum, and for each bound in seconds how many were within it."""
+
+    num_observed: int
+    sum_s: float
+    buckets: list[tuple[float, int]]
+
+
+def _latency(histogram: Histogram, bounds: Iterable[float]) -> Latency:
+    """Of all models together."""
+    values, counts = Counted[str](), Counted(dict.fromkeys(bounds, 0))
+    for sample in (sample for metric in histogram.collect() for sample in metric.samples):
+        if "le" in sample.labels:
+            counts[float(sample.labels["le"])] += int(sample.value)
+        else:
+            values[sample.name.rpartition("_")[2]] += sample.value  # type: ignore[assignment]  # also fractions
+    return Latency(int(values["count"]), values["sum"], [each for each in counts.items() if each[0] < inf])
+
+
+class KeyedUsage(Protocol):
+    """Whoever counts what each key uses."""
+
+    @property
+    def by_key(self) -> Mapping[str, KeyUsage]: ...
+
+    def observe_end(self, tenant: str, counts: Counts, num_tokens: int) -> None: ...
+
+
+_USED = {
+    "num_requests": ("pie_key_requests", "Requests to a model by key."),
+    "num_prompt_tokens": ("pie_key_prompt_tokens", "Tokens of prompts by key."),
+    "num_cached_tokens": ("pie_key_cached_tokens", "Those of them that were in the prefix cache."),
+    "num_tokens": ("pie_key_completion_tokens", "Tokens of answers by key."),
+}
+
+
+class _UsageCollector(Collector):
+    """The names of keys are the operator's: the one label whose values are not ours."""
+
+    def __init__(self, usage: KeyedUsage) -> None:
+        self._usage = usage
+
+    def collect(self) -> Iterable[Metric]:
+        used = {key: asdict(each) for key, each in list(self._usage.by_key.items())}
+        for field, (name, text) in _USED.items():
+            family = CounterMetricFamily(name, text, labels=("key",))
+            for key, counts in used.items():
+                family.add_metric((key,), counts[field])
+            yield family
+
+
+class AnswerMetrics(NamedTuple):
+    """An `Observer`."""
+
+    observe_first: Callable[[float], None]
+    observe_gap: Callable[[float], None]
+    observe_end: Callable[[str, Counts, int], None]
 
 
 class Metrics:
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: StatsByModel, usage: KeyedUsage) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_EngineCollector(stats))
-        self._requests = Counter(
+        self._registry.register(_LogCollector())
+        self._registry.register(_UsageCollector(usage))
+        self.requests = Counter(
             "pie_http_requests", "Requests by route and status.", ("route", "status"), registry=self._registry
         )
         self._ttft = Histogram(
             "pie_time_to_first_token_seconds",
             "From handing a request to the engine to its first text.",
+            ("model",),
             buckets=_TTFT_BUCKETS,
             registry=self._registry,
         )
         self._gap = Histogram(
             "pie_inter_token_seconds",
             "Time between two steps of a request that brought text.",
+            ("model",),
             buckets=_GAP_BUCKETS,
             registry=self._registry,
         )
-        self.observe_first: Callable[[float], None] = self._ttft.observe
-        self.observe_gap: Callable[[float], None] = self._gap.observe
+        self._usage = usage
+        self.models: dict[str, AnswerMetrics] = {}
+        for model in stats():
+            self.of(model)
 
-    def count_request(self, route: str, status: int) -> None:
-        self._requests.labels(route, str(status)).inc()
+    def of(self, model: str) -> "AnswerMetrics":
+        """What measures the answers of a model, by its own name."""
+        if model not in self.models:
+            first, gap = self._ttft.labels(model), self._gap.labels(model)
+            self.models[model] = AnswerMetrics(first.observe, gap.observe, self._usage.observe_end)
+        return self.models[model]
+
+    def latencies(self) -> dict[str, Latency]:
+        """What the histograms have counted since the start."""
+        return {
+            "first_token": _latency(self._ttft, _TTFT_BUCKETS),
+            "inter_token": _latency(self._gap, _GAP_BUCKETS),
+        }
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -1,25 +1,39 @@
 """A tool's arguments as grammar, in the style its family writes them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy_inference_engine.formats.signature import INPUT
+from proxy_inference_engine.formats.signature import INPUT, is_raw
 from proxy_inference_engine.formats.syntax import ArgumentStyle, CallSyntax, Parameter
-from proxy_inference_engine.formats.tags import is_raw
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.demand import InvalidDemand
-from proxy_inference_engine.state_machine.json_schema import Spacing, UnenforceableSchema, json_grammar
-from proxy_inference_engine.state_machine.lark import Lark
+from proxy_inference_engine.state_machine.json_schema import (
+    ImpossibleSchema,
+    Spacing,
+    UnenforceableSchema,
+    closed_grammar,
+    json_grammar,
+    leaves_open,
+    reconciled,
+)
+from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule
+from proxy_inference_engine.state_machine.vocabulary import Lark
 
 _NONE = {"type": "object", "properties": {}, "additionalProperties": False}
 # What the styles of one parameter after the other can honour at the top of a schema, and what says nothing.
 _PLAIN_KEYWORDS = frozenset({"type", "properties", "required", "additionalProperties", "$defs", "definitions"})
 _ANNOTATIONS = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"})
-_WHOLE = "whole"  # a schema among the definitions of a part of it
+_SCALARS = frozenset({"integer", "number", "boolean", "null"})
+_COMMA = ","
+_NUMBER = r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?/"
+_KEY = "/[A-Za-z_][A-Za-z0-9_.-]*/"
+_MAX_ANY_DEPTH = 3
+_REFERENCE = "/$ref"
+_MAX_REFERENCES = 3  # one within the other: a schema may refer to itself, several times
 _ONE_TERMINAL = re.compile(r"\s*start\s*:\s*(/(?:\\.|[^/\\\n])+/[a-z]*)\s*")
 _RAW_KEYWORDS = _ANNOTATIONS | {"type", "enum", "const", "pattern", "minLength", "maxLength", "format"}
 
@@ -31,38 +45,58 @@ class ArgumentGrammar:
     lark: Lark
     syntax: CallSyntax
     relaxed: list[str] = field(default_factory=list)
+    closes_objects: bool = False
 
     def write(self, tool: Tool, index: int) -> str:
-        """Raises InvalidDemand that names the tool."""
+        """A tool's arguments and the text after them, as part of a rule. Raises InvalidDemand that names the tool."""
         try:
-            return self._write(tool)
+            if tool.kind is ToolKind.CUSTOM and tool.grammar is not None and tool.grammar.syntax == "lark":
+                return self._raw_input(tool.grammar)
+            return f"{self._listed(tool)} {self.lark.spell(self.syntax.after)}"
         except UnenforceableSchema as error:
             where = f"{error.path or '/'}: {error.keyword}" if error.keyword else error.path or "/"
             raise InvalidDemand(f"the schema of tool {tool.name!r} ({where}): {error.reason}", "tool", index) from None
         except InvalidDemand as error:
             raise InvalidDemand(f"tool {tool.name!r}: {error.message}", "tool", index) from None
 
-    def _write(self, tool: Tool) -> str:
-        if tool.kind is ToolKind.CUSTOM and tool.grammar is not None and tool.grammar.syntax == "lark":
-            return self._raw_input(tool.grammar)
-        return f"{self._listed(tool)} {self.lark.spell(self.syntax.after)}"
-
     def _listed(self, tool: Tool) -> str:
+        """Of a tool that is not strict, what contradicts itself is left out."""
         schema = _input_schema(tool) if tool.kind is ToolKind.CUSTOM else tool.parameters or _NONE
+        schema = _as_object(schema)
+        try:
+            return self._styled(schema, tool)
+        except ImpossibleSchema:
+            if tool.is_strict:
+                raise
+        possible = reconciled(schema)
+        self.relaxed += [f"{tool.name}{each}" for each in possible.relaxed]
+        return self._styled(_as_object(possible.schema), tool)
+
+    def _styled(self, schema: Mapping[str, Any], tool: Tool) -> str:
         if self.syntax.style is ArgumentStyle.JSON:
-            return self._json(_as_object(schema), tool)
-        json_grammar(_as_object(schema), is_strict=False)  # refuses what is malformed
+            return self._json(schema, tool)
+        json_grammar(schema, is_strict=False)  # refuses what is malformed
         values = self._parameters(schema, tool)
-        if self.syntax.style is ArgumentStyle.TAGS:
-            return self._tags(values, tool)
-        return self._python(values, tool)
+        match self.syntax.style:
+            case ArgumentStyle.TAGS:
+                return self._row(
+                    [(each, self._element(each, tool)) for each in values], _parameter(self.syntax).separator
+                )
+            case ArgumentStyle.MARKED:
+                return self._row([(each, self._marked_pair(each, tool)) for each in values], _COMMA)
+            case _:
+                return self._row([(each, self._python_pair(each, tool)) for each in values], ", ")
 
     def _raw_input(self, grammar: TextGrammar) -> str:
         """Text that a client's Lark grammar binds cannot be escaped on the way: it stands as it is."""
         before, after = "", self.syntax.after
         if self.syntax.style is ArgumentStyle.TAGS:
             tag = _parameter(self.syntax)
-            before, after = tag.before_key + INPUT + tag.before_value, tag.after_value + after
+            opening, closing = tag.around(is_text=True, key=INPUT)
+            before, after = tag.before_key + INPUT + opening, closing + after
+        elif self.syntax.style is ArgumentStyle.MARKED:
+            tag = _parameter(self.syntax)
+            before, after = f"{tag.before_key}{INPUT}{tag.before_value}{tag.before_text}", f"{tag.after_text}{after}"
         elif self.syntax.style is ArgumentStyle.PYTHON:
             before = f"{INPUT}="
         text = text_rule(self.lark, grammar)
@@ -75,7 +109,8 @@ class ArgumentGrammar:
     def _json(self, schema: Mapping[str, Any] | bool, tool: Tool, path: str = "") -> str:
         check_patterns(schema)
         spacing = Spacing(self.syntax.item_separator, self.syntax.key_separator)
-        grammar = json_grammar(schema, is_strict=tool.is_strict, spacing=spacing)
+        write = closed_grammar if self.closes_objects and leaves_open(schema) else json_grammar
+        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
         return self.lark.rule(grammar.lark)
 
@@ -88,8 +123,8 @@ class ArgumentGrammar:
         properties: Mapping[str, Any] = schema.get("properties") or {}
         required = set(schema.get("required") or ())
         for name in sorted(required - set(properties)):
-            raise InvalidDemand(f"the required parameter {name!r} is not among its properties", "tool")
-        shared = {"$defs": {_WHOLE: _rooted(schema)}} if _has_references(schema) else {}
+            self._relax(tool, "/:required", f"the required parameter {name!r} is not among its properties")
+        shared = {"$defs": {WHOLE: rooted(schema)}} if _has_references(schema) else {}
         return [
             _Value(name, each, shared, name in required)
             for name, each in properties.items()
@@ -101,18 +136,50 @@ class ArgumentGrammar:
             raise InvalidDemand(reason, "tool")
         self.relaxed.append(f"{tool.name}{what}")
 
-    def _tags(self, values: Iterable["_Value"], tool: Tool) -> str:
+    def _row(self, pairs: Sequence[tuple["_Value", str]], separator: str) -> str:
+        """Parameters with what stands between those that are there: built from the last to the first."""
+        if not separator:
+            return " ".join(pair if value.is_required else f"{pair}?" for value, pair in pairs) or '""'
+        rest, first = '""', '""'  # what may follow a written pair; what may be written when none is yet
+        for value, pair in reversed(pairs):
+            begun, going_on = f"{pair} {rest}", f"{self.lark.spell(separator)} {pair} {rest}"
+            first = self.lark.rule(begun if value.is_required else f"{begun} | {first}")
+            rest = self.lark.rule(going_on if value.is_required else f"{going_on} | {rest}")
+        return first
+
+    def _element(self, value: "_Value", tool: Tool) -> str:
         tag = _parameter(self.syntax)
-        parts = []
-        for value in values:
-            before = self.lark.spell(tag.before_key + value.name + tag.before_value)
-            if is_raw(value.schema):
-                body = self._raw(value, tag.after_value, tool)
-            else:
-                body = f"{self._json(value.whole, tool, f'/{value.name}')} {self.lark.spell(tag.after_value)}"
-            rule = self.lark.rule(f"{before} {body}")
-            parts.append(rule if value.is_required else f"{rule}?")
-        return " ".join(parts) or '""'
+        opening, closing = tag.around(is_text=is_raw(value.schema), key=value.key)
+        before = self.lark.spell(tag.before_key + value.key + opening)
+        return self.lark.rule(f"{before} {self._inside(value, closing, tool)}")
+
+    def _inside(self, value: "_Value", closing: str, tool: Tool) -> str:
+        """A value up to the text that ends its element, and that text."""
+        if is_raw(value.schema):
+            return self._raw(value, closing, tool)
+        if isinstance(value.schema, Mapping) and _parameter(self.syntax).item:
+            bound, parts = _alternatives(value.schema, tool)
+            if parts and value.name.count(_REFERENCE) <= _MAX_REFERENCES:
+                self._relax_beside(value, tool, _ANNOTATIONS | bound)
+                bodies = (self._inside(value.part(*part), closing, tool) for part in parts)
+                return f"({' | '.join(map(self.lark.rule, bodies))})"
+        body = self._elements(value, tool) or self._json(value.whole, tool, f"/{value.name}")
+        return f"{body} {self.lark.spell(closing)}"
+
+    def _elements(self, value: "_Value", tool: Tool) -> str | None:
+        """An array or an object as elements within an element; None where it is JSON."""
+        schema, tag = value.schema, _parameter(self.syntax)
+        if not tag.item or not isinstance(schema, Mapping):
+            return None
+        if schema.get("type") == "array" and isinstance(schema.get("items"), Mapping):
+            self._relax_beside(value, tool, _ANNOTATIONS | {"type", "items"})
+            return f"{self._element(value.part(tag.item, schema['items']), tool)}*"
+        if schema.get("type") == "object" and schema.get("properties"):
+            self._relax_beside(value, tool, _ANNOTATIONS | _PLAIN_KEYWORDS)
+            required = schema.get("required") or ()
+            members = [value.part(key, each, key in required) for key, each in schema["properties"].items()]
+            return self._row([(part, self._element(part, tool)) for part in members], tag.separator)
+        return None
 
     def _raw(self, value: "_Value", after: str, tool: Tool) -> str:
         """A string without quotes, up to the text that ends it, and that text."""
@@ -134,15 +201,55 @@ class ArgumentGrammar:
         texts = [text for text in listed if isinstance(text, str)]
         return f"{choice_rule(self.lark, texts, bounds)} {self.lark.spell(after)}"
 
-    def _python(self, values: Iterable["_Value"], tool: Tool) -> str:
-        """name=value pairs with commas between those that are there: built from the last to the first."""
-        rest, first = '""', '""'  # what may follow a written pair; what may be written when none is yet
-        for value in reversed(list(values)):
-            pair = self.lark.rule(f"{self.lark.spell(value.name + '=')} {self._python_value(value, tool)}")
-            begun, going_on = f"{pair} {rest}", f"{self.lark.spell(', ')} {pair} {rest}"
-            first = self.lark.rule(begun if value.is_required else f"{begun} | {first}")
-            rest = self.lark.rule(going_on if value.is_required else f"{going_on} | {rest}")
-        return first
+    def _marked_pair(self, value: "_Value", tool: Tool) -> str:
+        tag = _parameter(self.syntax)
+        before = self.lark.spell(tag.before_key + value.key + tag.before_value)
+        return self.lark.rule(f"{before} {self._marked(value, tool)}")
+
+    def _marked(self, value: "_Value", tool: Tool) -> str:
+        """A value whose strings stand between marks, at any depth."""
+        schema, mark = value.schema, _parameter(self.syntax).before_text or ""
+        if is_raw(schema):
+            return f"{self.lark.spell(mark)} {self._raw(value, mark, tool)}"
+        if not isinstance(schema, Mapping) or value.name.count(_REFERENCE) > _MAX_REFERENCES:
+            return self._any_marked(mark)
+        bound, parts = _alternatives(schema, tool)
+        if parts:
+            self._relax_beside(value, tool, _ANNOTATIONS | bound)
+            return f"({' | '.join(self.lark.rule(self._marked(value.part(*part), tool)) for part in parts)})"
+        kind = schema.get("type")
+        if kind in _SCALARS or "const" in schema or "enum" in schema:
+            return self._json(value.whole, tool, f"/{value.name}")
+        if kind == "array" and isinstance(schema.get("items"), Mapping):
+            self._relax_beside(value, tool, _ANNOTATIONS | {"type", "items"})
+            item = self.lark.rule(self._marked(value.part("items", schema["items"]), tool))
+            return f'"[" ({item} ("," {item})*)? "]"'
+        if kind == "object" and schema.get("properties"):
+            self._relax_beside(value, tool, _ANNOTATIONS | _PLAIN_KEYWORDS)
+            required = schema.get("required") or ()
+            members = [value.part(key, each, key in required) for key, each in schema["properties"].items()]
+            return f'"{{" {self._row([(part, self._marked_pair(part, tool)) for part in members], _COMMA)} "}}"'
+        self._relax_beside(value, tool, _ANNOTATIONS | {"type"} if kind in ("array", "object") else _ANNOTATIONS)
+        return self._any_marked(mark)
+
+    def _relax_beside(self, value: "_Value", tool: Tool, bound: frozenset[str] | set[str]) -> None:
+        for keyword in value.schema if isinstance(value.schema, Mapping) else ():
+            if keyword not in bound:
+                self._relax(tool, f"/{value.name}:{keyword}", f"{keyword!r} cannot bind in this model's calls")
+
+    def _any_marked(self, mark: str) -> str:
+        """Any value, nested as deeply as arguments are in practice."""
+        text = f"{self.lark.spell(mark)} {self.lark.until(mark)}"
+        scalar = self.lark.rule(f'{text} | "true" | "false" | "null" | {_NUMBER}')
+        found = scalar
+        for _ in range(_MAX_ANY_DEPTH):
+            pair = self.lark.rule(f'{_KEY} ":" {found}')
+            items = f'"[" ({found} ("," {found})*)? "]"'
+            found = self.lark.rule(f'{scalar} | {items} | "{{" ({pair} ("," {pair})*)? "}}"')
+        return found
+
+    def _python_pair(self, value: "_Value", tool: Tool) -> str:
+        return self.lark.rule(f"{self.lark.spell(value.name + '=')} {self._python_value(value, tool)}")
 
     def _python_value(self, value: "_Value", tool: Tool) -> str:
         is_simple = isinstance(value.schema, Mapping) and value.schema.keys() <= _ANNOTATIONS | {"type"}
@@ -155,36 +262,58 @@ class ArgumentGrammar:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
+    """One parameter of a tool."""
+
     name: str
     schema: Any
     shared: Mapping[str, Any]  # what its references point into
     is_required: bool
+
+    path: str = ""  # of what it is a part of
+
+    @property
+    def key(self) -> str:
+        return self.name.removeprefix(self.path)
+
+    def part(self, key: str, schema: Any, is_required: bool = True) -> "_Value":
+        return _Value(f"{self.name}/{key}", schema, self.shared, is_required, f"{self.name}/")
 
     @property
     def whole(self) -> Mapping[str, Any] | bool:
         """The value's schema as a document of its own."""
         if not isinstance(self.schema, Mapping):
             return bool(self.schema)
-        return {**_rooted(self.schema), **self.shared} if self.shared else self.schema
+        return {**rooted(self.schema), **self.shared} if self.shared else self.schema
+
+
+def _alternatives(schema: Mapping[str, Any], tool: Tool) -> tuple[set[str], list[tuple[str, Any]]]:
+    """What a value may be one of, named for reports, and the keywords that say so; nothing where it is one thing."""
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(schema.get(keyword), list):
+            return {keyword}, [(f"{keyword}/{index}", each) for index, each in enumerate(schema[keyword])]
+    if isinstance(schema.get("$ref"), str):
+        return {"$ref", "$defs"}, [("$ref", _at(tool.parameters or {}, schema["$ref"]))]
+    kinds, values = schema.get("type"), schema.get("enum")
+    if isinstance(kinds, list):
+        return set(schema), [("type", {**schema, "type": kind}) for kind in kinds]
+    if isinstance(values, list) and any(isinstance(each, str) for each in values):
+        texts = [each for each in values if isinstance(each, str)]
+        return {"type", "enum"}, [("enum", {"enum": texts}), ("enum", {"enum": [e for e in values if e not in texts]})]
+    return set(), []
+
+
+def _at(document: Any, reference: str) -> Any:
+    """What a reference into a document leads to; anything where it leads nowhere."""
+    for step in reference.removeprefix("#").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        document = document.get(key, True) if isinstance(document, Mapping) else True
+    return document
 
 
 def _has_references(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "$ref" in value or any(map(_has_references, value.values()))
     return isinstance(value, list | tuple) and any(map(_has_references, value))
-
-
-def _rooted(value: Any) -> Any:
-    """With references to the document's places as they are once it stands among the definitions of another."""
-    if isinstance(value, Mapping):
-        return {key: _moved(each) if key == "$ref" else _rooted(each) for key, each in value.items()}
-    return [_rooted(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _moved(reference: Any) -> Any:
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        return reference
-    return f"#/$defs/{_WHOLE}{reference[1:]}"
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -201,7 +330,7 @@ def _input_schema(tool: Tool) -> Mapping[str, Any]:
 
 
 def _bare(regex: str) -> str:
-    """Without anchors of its own at its ends: the whole input is matched anyway."""
+    """A regex without anchors at its ends: the whole input is matched anyway."""
     regex = regex.removeprefix("^")
     return regex[:-1] if regex.endswith("$") and not regex.endswith("\\$") else regex
 

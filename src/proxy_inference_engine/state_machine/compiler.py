@@ -1,72 +1,213 @@
-"""Grammar texts to llguidance matchers: compiled once, kept while they are used, bounded in number and size."""
+"""Grammar texts to llguidance matchers. What is not plainly harmless has to come out of the sandbox first."""
 
+import hashlib
+import json
 import queue
+import re
 import threading
+import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import llguidance
-import numpy as np
 
-from proxy_inference_engine.errors import Unavailable
+from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar, compile_grammar
+from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
+from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
+from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
+from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
+from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 
-T = TypeVar("T")
+MAX_CHARS = 64 << 10
+_MAX_LINE = 16 << 10  # of a rule without JSON
+_MAX_SCHEMAS = 1_500
+_MAX_PROPERTIES = 120  # of one object: the library compares each with each
+_MAX_OPTIONAL = 240  # of all alternatives for one value: it follows them all at once
+_MAX_ALTERNATIVES = 32  # multiplied along allOf, as the library does
+_MAX_COUNT = 100_000  # it counts without writing out, so that this is little
+_MAX_REMAINDERS = 120  # of all divisors together
+_MAX_DIGITS = 1_500  # of all bounds of numbers together: a range is written out digit by digit
+_MAX_FORMATS = 60
+_MAX_DEPTH = 24
+_MAX_DEFINITIONS = 200
 
-_PATIENCE_S = 10.0
-_STACK_BYTES = 64 << 20
-_INLINE_CHARS = 4000  # nothing in so few leads deep, and waking another thread would take a good part of the time
+_JSON_RULE = re.compile(r"(?:r\d+|start): %json (?=\{)")
+# What the machine's own rules are made of: strings, tokens, names of rules, signs, and regexes of any text around plain
+# characters. No other regex, no other grammar, no large count.
+_PLAIN_RULE = re.compile(
+    r"""(?:start|[rT]\d+)(?:\[suffix="(?:\\.|[^"\\])*"\])?:
+    (?:\s|"(?:\\.|[^"\\])*"|<\[\d+\]>|[rT]\d+|[|&~()?*]|\{0,\d{1,2}\}
+    |/(?:\(\?s:\.(?:[*+]|\{\d{1,4},\d{0,4}\})\)
+        |\\[^a-zA-Z0-9]|\\[nrt]|[a-zA-Z0-9_<>=:;,!@%`\ ]|[^\x00-\x7F]){0,100}/)*""",
+    re.VERBOSE,
+)
+_KNOWN = frozenset(
+    [
+        *("type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems"),
+        *("allOf", "anyOf", "$ref", "$defs", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("multipleOf", "minLength", "maxLength", "minItems", "maxItems", "format", "x-guidance"),
+    ]
+)
+_OUR_FORMATS = frozenset(PATTERNS.values())
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
-class InvalidGrammar(Exception):
-    """The grammar does not compile, or is too large."""
+def is_harmless(grammar: str) -> bool:
+    """Whether it is certain. `grammar` is what `Lark.finish` makes, or the text of Lark rules."""
+    if len(grammar) > MAX_CHARS:
+        return False
+    if grammar.startswith("{"):
+        try:
+            grammars = json.loads(grammar)["grammars"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+        if len(grammars) != 1:
+            return False
+        grammar = grammars[0]["lark_grammar"]
+    return all(map(_is_harmless_rule, grammar.split("\n")))
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarLimits:
-    """What one grammar may cost. Fuel is counted in llguidance's units: about 50,000 a millisecond to build a lexer."""
+def _is_harmless_rule(line: str) -> bool:
+    head = _JSON_RULE.match(line)
+    if head is None:
+        return len(line) <= _MAX_LINE and _PLAIN_RULE.fullmatch(line) is not None
+    try:
+        return _Measure().is_harmless(json.loads(line[head.end() :]))
+    except (ValueError, RecursionError):
+        return False
 
-    max_seconds: float = 5.0
-    max_chars: int = 1 << 20
-    initial_lexer_fuel: int = 10_000_000
-    max_grammar_size: int = 500_000
-    max_lexer_states: int = 50_000  # up to 2 KB each
+
+class _Measure:
+    """Adds up over one schema, as the rewriter left it."""
+
+    def __init__(self) -> None:
+        self._num_schemas = self._num_remainders = self._num_digits = self._num_formats = 0
+        self._definitions: Mapping[str, Any] = {}
+
+    def is_harmless(self, schema: Any) -> bool:
+        self._definitions = schema.get("$defs", {})
+        return len(self._definitions) <= _MAX_DEFINITIONS and self._take(schema, 0)
+
+    def _take(self, schema: Any, depth: int) -> bool:
+        if not isinstance(schema, dict):
+            return True
+        self._num_schemas += 1
+        return (
+            depth <= _MAX_DEPTH
+            and self._num_schemas <= _MAX_SCHEMAS
+            and (schema.keys() <= _KNOWN or (_has_format(schema) and schema.keys() - {"pattern"} <= _KNOWN))
+            and self._are_few(schema)
+            and _are_small(schema)
+            and sum(map(self._num_properties, schema.get("anyOf", ()))) <= _MAX_OPTIONAL
+            and all(self._take(one, depth + 1) for one in _below(schema))
+        )
+
+    def _num_properties(self, option: Any) -> int:
+        if isinstance(option, dict) and "$ref" in option:
+            option = self._definitions.get(option["$ref"].removeprefix(DEFINITIONS))
+        return len(option.get("properties", ())) if isinstance(option, dict) else 0
+
+    def _are_few(self, schema: Mapping[str, Any]) -> bool:
+        if "multipleOf" in schema:
+            self._num_remainders += divisor_of(schema["multipleOf"]).digits
+        self._num_digits += sum(len(str(schema[key])) for key in _BOUNDS if key in schema)
+        self._num_formats += _has_format(schema)
+        return (
+            self._num_remainders <= _MAX_REMAINDERS
+            and self._num_digits <= _MAX_DIGITS
+            and self._num_formats <= _MAX_FORMATS
+        )
 
 
-class LruCache(Generic[T]):
-    """Bounded by entries and by their sizes together. Safe to use from several threads."""
+def _has_format(schema: Mapping[str, Any]) -> bool:
+    """The library's own, or one of ours, which is a pattern by now."""
+    return "format" in schema or schema.get("pattern") in _OUR_FORMATS
 
-    def __init__(self, max_entries: int, max_size: int) -> None:
-        self._max_entries = max_entries
-        self._max_size = max_size
-        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._size = 0
+
+def _are_small(schema: Mapping[str, Any]) -> bool:
+    return (
+        len(schema.get("properties", ())) <= _MAX_PROPERTIES
+        and all(schema.get(key, 0) <= _MAX_COUNT for key in _COUNTS)
+        and (not _has_format(schema) or schema.keys().isdisjoint(("minLength", "maxLength")))
+        and _num_alternatives(schema, 0) <= _MAX_ALTERNATIVES
+    )
+
+
+def _below(schema: Mapping[str, Any]) -> list[Any]:
+    found = [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    for key in ("prefixItems", "allOf", "anyOf"):
+        found += schema.get(key, ())
+    for key in ("properties", "$defs"):
+        found += schema.get(key, {}).values()
+    return found
+
+
+def _num_alternatives(schema: Any, depth: int) -> int:
+    """Of what a schema says of one value; what a reference stands for is not opened, so it is many beside others."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return 1
+    result = sum(_num_alternatives(option, depth + 1) for option in schema.get("anyOf", ())) or 1
+    parts = schema.get("allOf", ())
+    for part in parts:
+        is_open = len(parts) > 1 and isinstance(part, dict) and "$ref" in part
+        result *= _MAX_ALTERNATIVES if is_open else _num_alternatives(part, depth + 1)
+        if result > _MAX_ALTERNATIVES:
+            break
+    return result
+
+
+_MAX_FINDINGS = 4_096
+_REFUSED_S = 300.0  # not for ever: what took too long may have been the machine's doing
+
+
+class Finding(NamedTuple):
+    """`error` None: it compiles in so many seconds."""
+
+    error: str | None
+    seconds: float
+
+
+class Findings:
+    """The most recent ones. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[Finding, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: str) -> T | None:
+    def get(self, grammar: str) -> Finding | None:
+        key = _key(grammar)
         with self._lock:
-            found = self._entries.get(key)
+            found = self._kept.get(key)
             if found is None:
                 return None
-            self._entries.move_to_end(key)
-            return found[0]
+            finding, at = found
+            if finding.error is not None and time.monotonic() - at > _REFUSED_S:
+                del self._kept[key]
+                return None
+            self._kept.move_to_end(key)
+            return finding
 
-    def put(self, key: str, value: T, size: int) -> None:
+    def put(self, grammar: str, finding: Finding) -> None:
         with self._lock:
-            old = self._entries.pop(key, None)
-            self._size += size - (old[1] if old is not None else 0)
-            self._entries[key] = (value, size)
-            while len(self._entries) > self._max_entries or (self._size > self._max_size and len(self._entries) > 1):
-                _, (_, freed) = self._entries.popitem(last=False)
-                self._size -= freed
+            self._kept[_key(grammar)] = (finding, time.monotonic())
+            while len(self._kept) > _MAX_FINDINGS:
+                self._kept.popitem(last=False)
+
+
+def _key(grammar: str) -> bytes:
+    """Not the text itself, which may be a megabyte."""
+    return hashlib.sha256(grammar.encode()).digest()
+
+
+_INLINE_CHARS = 4000  # nothing in so few leads deep, and waking another thread would take a good part of the time
+_MIN_REAL_TOKENS = 1_000  # no model's vocabulary is as small; those of tests start their process when they need it
+_BYTES_PER_SECOND = 128 << 20  # remainders, states of a lexer: what takes long to compile is larger than its text
 
 
 class _Job(NamedTuple):
@@ -81,20 +222,39 @@ class _Workshop:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        weakref.finalize(self, self._jobs.put, None)
+        self._finalizer = weakref.finalize(self, self._jobs.put, None)
 
-    def put(self, job: _Job) -> None:
-        if self._thread is None:
-            before = threading.stack_size(_STACK_BYTES)
-            try:
-                thread = threading.Thread(target=_work, args=(self._jobs,), name="grammar", daemon=True)
-                thread.start()
-            finally:
-                threading.stack_size(before)
-            self._thread = thread
-        self._jobs.put(job)
+    def run(self, work: Callable[[], llguidance.LLMatcher]) -> llguidance.LLMatcher:
+        job = _Job(work, Future())
+        self._put(job)
+        return job.outcome.result()
+
+    def close(self) -> None:
+        """End the thread when it has done what it was given. Another one starts should there be more."""
+        with self._lock:
+            thread = self._thread
+            self._finalizer()
+            self._begin()
+        if thread is not None:
+            thread.join()
+
+    def _put(self, job: _Job) -> None:
+        with self._lock:
+            if self._thread is None:
+                before = threading.stack_size(STACK_BYTES)
+                try:
+                    thread = threading.Thread(target=_work, args=(self._jobs,), name="grammar", daemon=True)
+                    thread.start()
+                finally:
+                    threading.stack_size(before)
+                self._thread = thread
+            self._jobs.put(job)
 
 
 def _work(jobs: "queue.SimpleQueue[_Job | None]") -> None:
@@ -107,64 +267,56 @@ def _work(jobs: "queue.SimpleQueue[_Job | None]") -> None:
 
 
 class Compiler:
-    """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most."""
+    """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most:
+    the harmless ones among themselves, the others in turns, so that nobody waits for long for anybody else's."""
 
     def __init__(self, vocabulary: GrammarVocabulary, limits: GrammarLimits | None = None) -> None:
         self._vocabulary = vocabulary
         self._limits = limits or GrammarLimits()
         self._lock = threading.Lock()
-        self._workshop = _Workshop()
+        self._workshop, self._other_workshop = _Workshop(), _Workshop()
+        self._findings = Findings()
+        self.turns = SandboxTurns()
+        self.sandbox = GrammarSandbox(cache(lambda: vocabulary.lexicon.pack()), self._limits)
 
-    def compile(self, grammar: str) -> llguidance.LLMatcher:
+    def warm(self) -> None:
+        """Start the sandbox of a real model before it is needed; does not wait for it."""
+        if self._vocabulary.num_tokens >= _MIN_REAL_TOKENS:
+            self.sandbox.start()
+
+    def close(self) -> None:
+        """End the sandbox's process and the threads. Only what is harmless is compiled from then on."""
+        self.sandbox.close()
+        for workshop in (self._workshop, self._other_workshop):
+            workshop.close()
+
+    def compile(self, grammar: str, tenant: str = "") -> llguidance.LLMatcher:
         """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar, or Unavailable under a flood."""
         if len(grammar) > self._limits.max_chars:
             raise InvalidGrammar(f"the grammar has {len(grammar)} characters, at most {self._limits.max_chars} can be")
-        if not self._lock.acquire(timeout=_PATIENCE_S):
-            raise Unavailable("too many grammars are being compiled; try again soon", code="server_is_overloaded")
-        if len(grammar) <= _INLINE_CHARS:
-            try:
-                return self._compile(grammar)
-            finally:
-                self._lock.release()
-        outcome: Future[llguidance.LLMatcher] = Future()
-        outcome.add_done_callback(lambda _: self._lock.release())  # not before: the next one would only wait in line
+        work = partial(compile_grammar, self._vocabulary.ll, grammar, self._limits)
+        if is_harmless(grammar):
+            with self._lock:
+                return work() if len(grammar) <= _INLINE_CHARS else self._workshop.run(work)
+        _check(self._findings.get(grammar))
+        with self.turns.turn(tenant):
+            _check(self._findings.get(grammar) or self._judge(grammar))
+            return self._other_workshop.run(work)  # on a stack as deep as the sandbox has
+
+    def num_bytes(self, grammar: str) -> int:
+        """What a grammar takes that was compiled, by the time that took; 0 where that was next to none."""
+        finding = self._findings.get(grammar)
+        return 0 if finding is None else int(finding.seconds * _BYTES_PER_SECOND)
+
+    def _judge(self, grammar: str) -> Finding:
         try:
-            self._workshop.put(_Job(partial(self._compile, grammar), outcome))
-        except RuntimeError as error:  # the system has no thread for it now
-            outcome.set_exception(error)
-        try:
-            return outcome.result(self._limits.max_seconds)
-        except TimeoutError:
-            raise InvalidGrammar("it takes too long to compile") from None
-
-    def _compile(self, grammar: str) -> llguidance.LLMatcher:
-        limits = llguidance.LLParserLimits(
-            initial_lexer_fuel=self._limits.initial_lexer_fuel,
-            max_grammar_size=self._limits.max_grammar_size,
-            max_lexer_states=self._limits.max_lexer_states,
-            verbose_errors=False,
-        )
-        matcher = llguidance.LLMatcher(self._vocabulary.ll, grammar, log_level=0, limits=limits)
-        self._try(matcher)  # the first mask is the dearest: taken here, every copy has what it found
-        scout = matcher.deep_copy()
-        forced = scout.compute_ff_tokens()
-        if scout.is_error() or (forced and not (scout.consume_tokens(forced) and scout.is_stopped())):
-            self._try(scout)
-        return matcher
-
-    def _try(self, matcher: llguidance.LLMatcher) -> None:
-        """Take a mask; what is impossible, or too much for one step, shows in it."""
-        bits = np.zeros((self._vocabulary.num_tokens + 31) // 32, np.int32)
-        if not matcher.is_error():
-            matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
-        if matcher.is_error():
-            raise InvalidGrammar(_reason(matcher.get_error()))
-        if not bits.any():
-            raise InvalidGrammar("nothing at all satisfies it")
+            finding = Finding(None, self.sandbox.check(grammar))
+        except InvalidGrammar as error:
+            finding = Finding(str(error), 0.0)
+        self._findings.put(grammar, finding)
+        return finding
 
 
-def _reason(error: str) -> str:
-    """The first line of llguidance's message, without places in a grammar that nobody but us has seen."""
-    if not error.strip():
-        return "it does not compile"
-    return error.strip().splitlines()[0].rpartition("failed to compile JSON schema: ")[2][:300]
+def _check(finding: Finding | None) -> None:
+    if finding is not None and finding.error is not None:
+        raise InvalidGrammar(finding.error)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from proxy_inference_engine.interaction import TextGrammar, Tool
 
 
 @dataclass(frozen=True, slots=True)
 class AnyText:
-    """No format."""
+    """Text of any kind: no format is demanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,19 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of these texts."""
+    """One text of a list."""
 
     choices: tuple[str, ...]
 
 
-OutputFormat = AnyText | JsonObject | JsonSchema | TextGrammar | Choice
+@dataclass(frozen=True, slots=True)
+class TextWithout:
+    """Text that contains none of these strings, however they are capitalised."""
+
+    strings: tuple[str, ...]
+
+
+OutputFormat = AnyText | TextWithout | JsonObject | JsonSchema | TextGrammar | Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,8 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
+    """All that a client demands of the shape of one answer."""
+
     output: OutputFormat = AnyText()
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
@@ -52,20 +61,37 @@ class Demand:
     max_calls: int | None = None  # at least 1; None: as many as fit
     can_reason: bool = True  # False: the client switched it off
     is_reasoning_open: bool = False  # the prompt has opened the block already
+    is_begun: bool = False  # the prompt ends within the text of the answer
     min_reasoning_tokens: int = 0
     max_reasoning_tokens: int | None = None
+    is_raw: bool = False  # the answer goes on with a text of the client's own: nothing of a chat is in it
+    closes_objects: bool = False  # one that lists its properties, and does not say otherwise, has no others
+
+
+class SchemaProblem(NamedTuple):
+    """What of a schema cannot be enforced: a pointer to it, the keyword ("" where it is no single one), and why."""
+
+    path: str
+    keyword: str
+    reason: str
 
 
 class InvalidDemand(Exception):
     """The demand cannot be met: a bad grammar, a schema that cannot be enforced, an unknown tool.
 
-    `subject` says what is wrong, for the edge to name the parameter; for "tool", `index` is the tool's.
+    `subject` says what is wrong, for the edge to name the parameter; for "tool", `index` is the tool's. `place` is
+    where in a schema, where that is known.
     """
 
     def __init__(
-        self, message: str, subject: Literal["output", "tool", "tool_choice", "reasoning"], index: int = 0
+        self,
+        message: str,
+        subject: Literal["output", "tool", "tool_choice", "reasoning"],
+        index: int = 0,
+        place: SchemaProblem | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.subject = subject
         self.index = index
+        self.place = place

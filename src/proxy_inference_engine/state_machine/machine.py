@@ -1,30 +1,46 @@
 """Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import llguidance
 
 from proxy_inference_engine.formats import Format
-from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.formats.syntax import CallSyntax, Thinking
 from proxy_inference_engine.interaction import TextGrammar, Tool
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.arguments import ArgumentGrammar
-from proxy_inference_engine.state_machine.compiler import Compiler, InvalidGrammar, LruCache
-from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonObject, JsonSchema
-from proxy_inference_engine.state_machine.grammar import Bodies, root_rule
-from proxy_inference_engine.state_machine.json_schema import Spacing, UnenforceableSchema, json_grammar
-from proxy_inference_engine.state_machine.lark import Lark
-from proxy_inference_engine.state_machine.matcher import RootMatcher
+from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar
+from proxy_inference_engine.state_machine.compiler import Compiler
+from proxy_inference_engine.state_machine.demand import (
+    Choice,
+    Demand,
+    InvalidDemand,
+    JsonObject,
+    JsonSchema,
+    SchemaProblem,
+    TextWithout,
+)
+from proxy_inference_engine.state_machine.json_schema import (
+    Spacing,
+    UnenforceableSchema,
+    closed_grammar,
+    json_grammar,
+    leaves_open,
+)
+from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
+from proxy_inference_engine.state_machine.root import Root, RootBodies, build_root, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
-from proxy_inference_engine.state_machine.states import Root, StructuredOutput, build_root
-from proxy_inference_engine.state_machine.texts import choice_rule, text_rule
-from proxy_inference_engine.state_machine.tracker import Route, Tracker
-from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
+from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, without_rule
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
 from proxy_inference_engine.types import Constraint
+
+T = TypeVar("T")
 
 COMPACT = Spacing(",", ":")
 SPACED = Spacing(", ", ": ")  # what most text has: small models write better so
@@ -36,6 +52,8 @@ _BYTES_PER_MACHINE, _BYTES_PER_CHAR = 100_000, 32
 
 @dataclass(frozen=True, slots=True)
 class Machine:
+    """What a demand was built into: it holds the engine to the demand, and tells the parser what to expect."""
+
     labels: Labels
     constraint: Constraint | None = None  # None: nothing binds
     relaxed: tuple[str, ...] = ()  # "path:keyword" of every schema keyword that does not bind
@@ -45,12 +63,18 @@ class Machine:
 class RootConstraint:
     """Implements `types.Constraint`."""
 
-    grammar: llguidance.LLMatcher | None
+    grammar: str | None  # the text that `compiled` was compiled from
+    compiled: llguidance.LLMatcher | None
     route: Route | None
     vocabulary: GrammarVocabulary
 
+    @property
+    def bounds_reasoning(self) -> bool:
+        route = self.route
+        return route is not None and (route.min_reasoning_tokens > 0 or route.max_reasoning_tokens is not None)
+
     def start(self) -> RootMatcher:
-        grammar = None if self.grammar is None else self.grammar.deep_copy()
+        grammar = None if self.compiled is None else self.compiled.deep_copy()
         tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
         return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
 
@@ -59,6 +83,37 @@ def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
     """What the configuration says, or else the model's profile."""
     is_spaced = spaces_json if configured is None else configured == "spaced"
     return SPACED if is_spaced else COMPACT
+
+
+class LruCache(Generic[T]):
+    """Bounded by entries and by their sizes together. Safe to use from several threads."""
+
+    def __init__(self, max_entries: int, max_size: int) -> None:
+        self._max_entries = max_entries
+        self._max_size = max_size
+        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def put(self, key: str, value: T, size: int) -> None:
+        with self._lock:
+            old = self._entries.pop(key, None)
+            self._size += size - (old[1] if old is not None else 0)
+            self._entries[key] = (value, size)
+            while len(self._entries) > self._max_entries or (self._size > self._max_size and len(self._entries) > 1):
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._size -= freed
 
 
 class MachineBuilder:
@@ -71,75 +126,99 @@ class MachineBuilder:
         *,
         spacing: Spacing = COMPACT,
         tracks_states: bool = False,
+        limits: GrammarLimits | None = None,
     ) -> None:
         self._format = format
         self.spacing = spacing
         self._syntax, self._thinking = _syntax(format), _thinking(format)
         self._tracks_states = tracks_states
         self.vocabulary = GrammarVocabulary(tokenizer, format.tokens)
-        self._compiler = Compiler(self.vocabulary)
+        self._compiler = Compiler(self.vocabulary, limits)
         self._machines: LruCache[Machine] = LruCache(_MAX_MACHINES, _MAX_BYTES)
 
     def warm(self) -> None:
         """Make now what the first grammar would wait for."""
         _ = self.vocabulary.ll
+        self._compiler.warm()
 
-    def build(self, demand: Demand) -> Machine:
-        """Raises InvalidDemand; Unavailable when too many grammars are being compiled."""
+    def close(self) -> None:
+        """End the process that clients' grammars are tried in; it ends by itself when nobody has the builder."""
+        self._compiler.close()
+
+    def build(self, demand: Demand, tenant: str = "") -> Machine:
+        """Raises InvalidDemand; Unavailable when too many grammars are being compiled. Tenants take turns.
+
+        May take seconds: not to be called on an event loop.
+        """
         try:
             key = json.dumps(demand, default=_plain)
         except RecursionError:
             raise InvalidDemand("it is nested too deeply", "output") from None
         machine = self._machines.get(key)
         if machine is None:
-            machine = self._build(demand)
-            self._machines.put(key, machine, _BYTES_PER_MACHINE + _BYTES_PER_CHAR * len(key))
+            machine = self._build(demand, tenant)
+            self._machines.put(key, machine, self._num_bytes(key, machine.constraint))
         return machine
 
-    def _build(self, demand: Demand) -> Machine:
+    def _num_bytes(self, key: str, constraint: Constraint | None) -> int:
+        """What a machine takes, roughly."""
+        least = _BYTES_PER_MACHINE + _BYTES_PER_CHAR * len(key)
+        if not isinstance(constraint, RootConstraint) or constraint.grammar is None:
+            return least
+        return max(least, self._compiler.num_bytes(constraint.grammar))
+
+    def _build(self, demand: Demand, tenant: str) -> Machine:
         root = build_root(demand, can_reason=self._thinking is not None, can_repeat=self._syntax.can_repeat)
         relaxed: list[str] = []
         try:
-            grammar = None if root.is_free else self._compile(root, relaxed)
+            text, compiled = (None, None) if root.is_free else self._compile(root, relaxed, tenant)
         except InvalidGrammar as error:
-            return self._build_looser(root, demand, str(error))
+            return self._build_looser(root, demand, str(error), tenant)
         route = self._route(root, demand)
         constraint = None
-        if grammar is not None or route is not None:
-            constraint = RootConstraint(grammar, route, self.vocabulary)
+        if compiled is not None or route is not None:
+            constraint = RootConstraint(text, compiled, route, self.vocabulary)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
-    def _compile(self, root: Root, relaxed: list[str]) -> llguidance.LLMatcher:
+    def _compile(self, root: Root, relaxed: list[str], tenant: str) -> tuple[str, llguidance.LLMatcher]:
+        """The grammar of a root, as text and compiled."""
         lark = Lark(self.vocabulary)
-        structured = None if root.structured is None else self._structured(lark, root.structured, relaxed)
+        structured = None if root.structured is None else self._structured(lark, root, relaxed)
         syntax = self._syntax_of(root)
-        arguments = ArgumentGrammar(lark, syntax, relaxed)
-        start = root_rule(lark, replace(self._format, calls=syntax), root, Bodies(structured, arguments.write))
-        return self._compiler.compile(lark.finish(start))
+        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects)
+        start = root_rule(lark, replace(self._format, calls=syntax), root, RootBodies(structured, arguments.write))
+        text = lark.finish(start)
+        return text, self._compiler.compile(text, tenant)
 
-    def _structured(self, lark: Lark, output: StructuredOutput, relaxed: list[str]) -> str:
-        match output.format:
-            case TextGrammar():
-                return text_rule(lark, output.format)
+    def _structured(self, lark: Lark, root: Root, relaxed: list[str]) -> str:
+        assert root.structured is not None
+        match root.structured.format:
+            case TextGrammar() as grammar:
+                return text_rule(lark, grammar)
             case Choice(choices):
                 return choice_rule(lark, choices)
+            case TextWithout(strings):
+                return without_rule(lark, strings)
             case JsonObject():
                 return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
+                write = closed_grammar if root.closes_objects and leaves_open(schema) else json_grammar
                 try:
-                    grammar = json_grammar(schema, is_strict=is_strict, spacing=self.spacing)
+                    written = write(schema, is_strict=is_strict, spacing=self.spacing)
                 except UnenforceableSchema as error:
                     where = f"{error.path or '/'}: {error.keyword}" if error.keyword else error.path or "/"
-                    raise InvalidDemand(f"the schema cannot be enforced ({where}): {error.reason}", "output") from None
-                relaxed += grammar.relaxed
-                return lark.rule(grammar.lark)
+                    place = SchemaProblem(error.path or "/", error.keyword, error.reason)
+                    message = f"the schema cannot be enforced ({where}): {error.reason}"
+                    raise InvalidDemand(message, "output", place=place) from None
+                relaxed += written.relaxed
+                return lark.rule(written.lark)
 
-    def _build_looser(self, root: Root, demand: Demand, reason: str) -> Machine:
-        """Without what the library cannot compile, where the client allows that; otherwise raises InvalidDemand."""
+    def _build_looser(self, root: Root, demand: Demand, reason: str, tenant: str) -> Machine:
+        """A machine without what the library cannot compile, where the client allows that, or raises InvalidDemand."""
         tools, relaxed = list(demand.tools), []
         for tool, index in zip(root.calls.tools, root.calls.indexes, strict=True) if root.calls else ():
-            problem = self._problem(tool, index)
+            problem = self._problem(tool, index, root, tenant)
             if problem is not None and (tool.is_strict or tool.parameters in (None, loosened(tool.parameters))):
                 raise InvalidDemand(f"tool {tool.name!r} cannot be enforced: {problem}", "tool", index)
             if problem is not None:
@@ -154,15 +233,15 @@ class MachineBuilder:
             raise InvalidDemand(
                 f"{subject} cannot be enforced: {reason}", "tool" if root.structured is None else "output"
             )
-        machine = self._build(replace(demand, tools=tuple(tools), output=output))
+        machine = self._build(replace(demand, tools=tuple(tools), output=output), tenant)
         return replace(machine, relaxed=(*relaxed, *machine.relaxed))
 
-    def _problem(self, tool: Tool, index: int) -> str | None:
+    def _problem(self, tool: Tool, index: int, root: Root, tenant: str) -> str | None:
         """Why the arguments of a tool do not compile by themselves."""
         lark = Lark(self.vocabulary)
-        rule = ArgumentGrammar(lark, self._syntax).write(tool, index)
+        rule = ArgumentGrammar(lark, self._syntax, closes_objects=root.closes_objects).write(tool, index)
         try:
-            self._compiler.compile(lark.finish(rule))
+            self._compiler.compile(lark.finish(rule), tenant)
         except InvalidGrammar as error:
             return str(error)
         return None
@@ -184,6 +263,9 @@ class MachineBuilder:
             calls=self._syntax_of(root) if calls is not None and format.channels is None else None,
             is_call_at_start=root.structured is not None,
             channels=format.channels,
+            leads=() if root.is_raw else format.leads(root.reasoning is not None),
+            trails=() if root.is_raw else format.trails,
+            start="" if root.is_raw or root.is_begun else format.answer_start,
             tools={tool.name: tool for tool in calls.tools} if calls is not None else {},
             tokens={token_id: text for text, token_id in self.vocabulary.markers.items()},
         )

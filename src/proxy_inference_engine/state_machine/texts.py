@@ -1,20 +1,15 @@
 """A client's grammar for text, and a list of choices, as parts of a rule."""
 
-import re
 from collections.abc import Iterable
 
 import llguidance
 
 from proxy_inference_engine.interaction import TextGrammar
 from proxy_inference_engine.state_machine.demand import InvalidDemand
-from proxy_inference_engine.state_machine.lark import Lark
-from proxy_inference_engine.state_machine.sizes import check_size, lark_size, regex_size
+from proxy_inference_engine.state_machine.sizes import check_lark, check_size, regex_size
+from proxy_inference_engine.state_machine.vocabulary import Lark, pattern
 
 _JAVASCRIPT = "dw"  # \d and \w are ASCII, as in JSON Schema
-_OPTIONS = ("x-guidance", "%llguidance")
-
-
-_REFERENCE = re.compile(r'^(?:"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])+/|[^"/@])*@', re.DOTALL)
 
 
 def text_rule(lark: Lark, grammar: TextGrammar) -> str:
@@ -23,17 +18,12 @@ def text_rule(lark: Lark, grammar: TextGrammar) -> str:
         check_regex(grammar.definition)
         lark.stop_forcing()
         return lark.terminal(regex_rule(grammar.definition, is_anchored=True))
-    for option in _OPTIONS:
-        if option in grammar.definition:
-            raise InvalidDemand(f"a grammar may not contain {option!r}", "output")
-    if _REFERENCE.search(grammar.definition):
-        raise InvalidDemand("a grammar may not refer to others with '@'", "output")
-    check_size(lark_size(grammar.definition), "the grammar")
+    check_lark(grammar.definition)
     return lark.nested(grammar.definition)
 
 
 def check_regex(definition: str) -> None:
-    """It has to be one by itself, before it stands in another."""
+    """Refuse what is no regex by itself, before it stands in another. Raises InvalidDemand."""
     check_size(regex_size(definition), "the regex")
     problem = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_regex(definition))
     if problem:
@@ -58,3 +48,9 @@ def choice_rule(lark: Lark, choices: Iterable[str], bounds: Iterable[str] = ()) 
     check_size(max(map(len, choices)), "a choice")
     listed = " | ".join(lark.spell_plain(text) for text in choices)
     return lark.terminal(" & ".join([f"({listed})", *bounds]))
+
+
+def without_rule(lark: Lark, strings: Iterable[str]) -> str:
+    """Any text in which none of these strings is found."""
+    found = "|".join(map(pattern, strings))
+    return lark.terminal(f"/(?s:.*)/ & ~/(?s:.*)(?i:{found})(?s:.*)/")

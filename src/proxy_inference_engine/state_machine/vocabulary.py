@@ -1,39 +1,26 @@
-"""A model's vocabulary as grammars see it: llguidance's tokenizer, and texts spelled with a family's marker tokens."""
+"""A model's vocabulary as grammars see it: llguidance's tokenizer, texts spelled with a family's marker tokens, and a
+grammar under construction over them. Knows nothing of states.
+"""
 
 import json
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import Any
 
 import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
+from proxy_inference_engine.formats.syntax import WORD
 from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.state_machine.compilation import Lexicon
 
-_MAX_ENCODED, _MAX_ENCODED_CHARS = 4096, 256
 _BEFORE = "\x02"  # no token of any text begins with it, so it never becomes part of one
-# Tokens that a string of JSON takes as a whole while it has room for so many characters: their part of the mask is
-# ready-made. More lengths help strings that have little room left, but each costs a walk of its own where none fits.
-_IN_STRING = r'[^"\\\x00-\x1F\x7F]'
-_SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_IN_STRING}{{1,{most}}}" for most in (7, 9, 12, 30)), f"{_IN_STRING}+"]
-
-
-class _Bridge:
-    """What llguidance asks of a tokenizer. Control tokens and markers are no text to it: no regex matches them."""
-
-    def __init__(self, tokenizer: Tokenizer, encode: Callable[[str], list[int]], marker_ids: Iterable[int]) -> None:
-        self.eos_token_id = min(tokenizer.end_ids)
-        self.bos_token_id = tokenizer.bos_id
-        self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.num_tokens)]
-        self.special_token_ids = sorted(tokenizer.control_ids | tokenizer.end_ids | set(marker_ids))
-        # What grammars force is the same few texts over and over: keys, and what stands between them.
-        self._encode = lru_cache(maxsize=_MAX_ENCODED)(encode)
-
-    def __call__(self, text: str) -> list[int]:
-        if not isinstance(text, str):
-            raise TypeError("only text is encoded")  # llguidance tries bytes first, once
-        return self._encode(text) if len(text) <= _MAX_ENCODED_CHARS else self._encode.__wrapped__(text)
+_ANY = "/(?s:.*)/"
+_WORD = "/[A-Za-z0-9_.:-]{1,64}/"  # what may stand for WORD
+_SPECIAL = frozenset("\\/.^$*+?()[]{}|-&~#\"'")
+_ESCAPED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class GrammarVocabulary:
@@ -51,9 +38,18 @@ class GrammarVocabulary:
 
     @cached_property
     def ll(self) -> llguidance.LLTokenizer:
-        """Takes about 0.2 s for 50,000 tokens to make, the first time it is wanted."""
-        bridge = llguidance.TokenizerWrapper(_Bridge(self.tokenizer, self.encode_inside, self.markers.values()))
-        return llguidance.LLTokenizer(bridge, eos_token=sorted(self.end_ids), slices=_SLICES)
+        """Made the first time it is wanted."""
+        return self.lexicon.tokenizer(self.encode_inside)
+
+    @property
+    def lexicon(self) -> Lexicon:
+        tokenizer = self.tokenizer
+        return Lexicon(
+            tokens=[tokenizer.token_bytes(token_id) for token_id in range(tokenizer.num_tokens)],
+            special_ids=sorted(tokenizer.control_ids | tokenizer.end_ids | set(self.markers.values())),
+            end_ids=sorted(self.end_ids),
+            bos_id=tokenizer.bos_id,
+        )
 
     def pieces(self, text: str) -> list[str | int]:
         """A text cut into plain text and the ids of marker tokens."""
@@ -64,7 +60,8 @@ class GrammarVocabulary:
 
     def spell(self, text: str) -> str:
         """A text as part of a Lark rule: quoted, its marker tokens as tokens; an empty text is the empty string."""
-        return " ".join(self.spell_piece(piece) for piece in self.pieces(text)) or '""'
+        parts = [" ".join(map(self.spell_piece, self.pieces(part))) for part in text.split(WORD)]
+        return f" {_WORD} ".join(parts).strip() or '""'
 
     def encode(self, text: str) -> list[int]:
         """A text as ids, its marker tokens as tokens."""
@@ -92,6 +89,87 @@ class GrammarVocabulary:
     @staticmethod
     def spell_piece(piece: str | int) -> str:
         return f"<[{piece}]>" if isinstance(piece, int) else quote(piece)
+
+
+class Lark:
+    """A Lark grammar for llguidance under construction: named rules over one vocabulary.
+
+    Methods return text that can stand in a rule. Rule names are made here, so they never collide.
+    """
+
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._rules: list[str] = []
+        self._named: dict[str, str] = {}  # body → name, so that equal rules exist once
+        self._nested: list[dict[str, Any]] = []
+        self._options = ""
+
+    def rule(self, body: str) -> str:
+        return self._add(body, f"r{len(self._rules)}", "")
+
+    def terminal(self, body: str) -> str:
+        return self._add(body, f"T{len(self._rules)}", "")
+
+    def spell(self, text: str) -> str:
+        """A text as part of a rule, its marker tokens as tokens."""
+        return self._vocabulary.spell(text)
+
+    def spell_plain(self, text: str) -> str:
+        """A text as people write it: nothing in it is a token."""
+        return quote(text)
+
+    def is_token(self, text: str) -> bool:
+        return len(pieces := self._vocabulary.pieces(text)) == 1 and isinstance(pieces[0], int)
+
+    def any_text(self) -> str:
+        """Some text or none; no token of the family's can be in it."""
+        return f"{self.terminal('/(?s:.+)/')}?"
+
+    def text_without(self, marker: str) -> str:
+        """Text or none that does not contain a marker."""
+        if self.is_token(marker):
+            return self.any_text()
+        return self.terminal(f"{_ANY} & ~/(?s:.*){pattern(marker)}(?s:.*)/")
+
+    def until(self, marker: str, body: str | None = None) -> str:
+        """Text or none, and the marker that ends it. `body` is what binds the text: a terminal's expression."""
+        first, *rest = self._vocabulary.pieces(marker)
+        ending = " ".join(self._vocabulary.spell_piece(piece) for piece in rest)
+        if isinstance(first, int):
+            text = self.any_text() if body is None else self.terminal(body)
+            return f"{text} {self._vocabulary.spell_piece(first)} {ending}".rstrip()
+        # Greedy text before a quoted marker would swallow it: a suffix ends the text at its first occurrence.
+        lazy = self._add(body or _ANY, f"r{len(self._rules)}", f"[suffix={quote(first)}]")
+        return f"{lazy} {ending}".rstrip()
+
+    def stop_forcing(self) -> None:
+        """For what a client wrote: looking for forced bytes never ends in grammars such as /x+/{2,3}."""
+        self._options = '%llguidance {"no_forcing": true}\n'
+
+    def nested(self, definition: str) -> str:
+        """A whole Lark grammar of the client's, with names of its own."""
+        self.stop_forcing()
+        name = f"g{len(self._nested)}"
+        self._nested.append({"name": name, "lark_grammar": definition})
+        return self.rule(f"@{name}")  # alone in its rule: who takes one grammar only can put it there
+
+    def finish(self, start: str) -> str:
+        """The whole grammar, as the text that llguidance takes."""
+        text = self._options + "\n".join([f"start: {start}", *self._rules])
+        return json.dumps({"grammars": [{"name": "main", "lark_grammar": text}, *self._nested]})
+
+    def _add(self, body: str, name: str, attributes: str) -> str:
+        key = f"{name[0]}{attributes}{body}"
+        known = self._named.get(key)
+        if known is None:
+            known = self._named[key] = name
+            self._rules.append(f"{name}{attributes}: {body}")
+        return known
+
+
+def pattern(text: str) -> str:
+    """A text as part of a regex between slashes."""
+    return "".join(f"\\{char}" if char in _SPECIAL else _ESCAPED.get(char, char) for char in text)
 
 
 def quote(text: str) -> str:

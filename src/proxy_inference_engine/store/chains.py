@@ -4,16 +4,17 @@ A response holds its own turn and a link to what came before it. One that is del
 found any more, but its turn stays, and counts, for as long as a response that was built on it is there.
 """
 
-import json
-import sqlite3
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxy_inference_engine.errors import ContextLengthExceeded
+from proxy_inference_engine.store.content import decode_list, decode_object
+from proxy_inference_engine.store.database import StoreConnection
 from proxy_inference_engine.store.record import Items, Link
 
 MAX_BYTES = 32 * 1024 * 1024  # of one history: as much as the body of a request may have
 MAX_RESPONSES = 10_000
 FOREVER = 1e18
+LAST_PLACE = 2**62
 _KEPT = "kept"  # the status of a row that is only there for others
 
 _WAY_BACK = """
@@ -44,7 +45,7 @@ class _Step(NamedTuple):
     turn: bytes
 
 
-def history(connection: sqlite3.Connection, owner: str, response_id: str, now: float) -> Items | None:
+def history(connection: StoreConnection, owner: str, response_id: str, now: float) -> Items | None:
     """Every turn up to this response's. None: some of it is not there any more.
 
     Raises ContextLengthExceeded where it is more than can be read.
@@ -62,11 +63,11 @@ def history(connection: sqlite3.Connection, owner: str, response_id: str, now: f
             return None
         items, _ = thread(connection, owner, first.previous, first.place)
     for step in reversed(steps):
-        items += json.loads(step.turn)
+        items += decode_list(step.turn, response_id)
     return items
 
 
-def has_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
+def has_turn(connection: StoreConnection, owner: str, response_id: str) -> bool:
     """Whether what was said in a response is there, be it only kept for others."""
     found = connection.execute(
         "SELECT 1 FROM objects WHERE kind = 'response' AND owner = ? AND parent = '' AND id = ? AND turn IS NOT NULL",
@@ -76,25 +77,23 @@ def has_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bo
 
 
 def thread(
-    connection: sqlite3.Connection, owner: str, conversation_id: str, place: int | None = None
+    connection: StoreConnection, owner: str, conversation_id: str, place: int | None = None
 ) -> tuple[Items, Link]:
-    """The items of a conversation, those after `place` left out, and the link to them. Raises as `history` does."""
-    rows = connection.execute(
-        "SELECT seq, body FROM objects WHERE kind = 'item' AND owner = ? AND parent = ? AND seq <= ? "
-        "AND body IS NOT NULL ORDER BY seq",
-        (owner, conversation_id, FOREVER if place is None else place),
-    )
-    items: list[dict[str, Any]] = []
-    num_bytes = last = 0
-    for seq, body in rows:
-        last, num_bytes = seq, num_bytes + len(body)
-        if num_bytes > MAX_BYTES:
-            raise _too_long()
-        items.append(json.loads(body))
-    return items, Link(conversation_id, last)
+    """The items of a conversation, those after `place` left out, and the link to them.
+
+    Raises ContextLengthExceeded where they are more than can be read, and StorageCorrupt.
+    """
+    among = "FROM objects WHERE kind = 'item' AND owner = ? AND parent = ? AND seq <= ? AND body IS NOT NULL"
+    given = (owner, conversation_id, LAST_PLACE if place is None else place)
+    (num_bytes,) = connection.execute(f"SELECT sum(length(body)) {among}", given).fetchone()
+    if (num_bytes or 0) > MAX_BYTES:
+        raise _too_long()
+    rows = connection.execute(f"SELECT seq, id, body {among} ORDER BY seq", given).fetchall()
+    items = [decode_object(body, id_) for _, id_, body in rows]
+    return items, Link(conversation_id, rows[-1][0] if rows else 0)
 
 
-def _has_conversation(connection: sqlite3.Connection, owner: str, id_: str, now: float) -> bool:
+def _has_conversation(connection: StoreConnection, owner: str, id_: str, now: float) -> bool:
     found = connection.execute(
         "SELECT 1 FROM objects WHERE kind = 'conversation' AND owner = ? AND parent = '' AND id = ? "
         "AND body IS NOT NULL AND expires_at > ?",
@@ -108,7 +107,7 @@ def _too_long() -> ContextLengthExceeded:
     return ContextLengthExceeded(f"What was said before is longer than {size}: compact it.")
 
 
-def let_go(connection: sqlite3.Connection, seq: int, limit: int, until: float | None = None) -> int:
+def let_go(connection: StoreConnection, seq: int, limit: int, until: float | None = None) -> int:
     """Take a row away, and those that were only kept for it; a turn that others need stays.
 
     `until`: the rows are emptied and keep their places that long; None: they are removed. At most `limit` rows are
@@ -137,14 +136,14 @@ def let_go(connection: sqlite3.Connection, seq: int, limit: int, until: float | 
     return num_changed
 
 
-def _empty(connection: sqlite3.Connection, seq: int, changes: str, until: float) -> None:
+def _empty(connection: StoreConnection, seq: int, changes: str, until: float) -> None:
     connection.execute(
         f"UPDATE objects SET body = NULL, extra = NULL, metadata = '{{}}', {changes}, expires_at = ? WHERE seq = ?",
         (until, seq),
     )
 
 
-def _unneeded(connection: sqlite3.Connection, owner: str, response_id: str | None) -> int | None:
+def _unneeded(connection: StoreConnection, owner: str, response_id: str | None) -> int | None:
     """The row of a response that was only kept for another, which is gone."""
     found = connection.execute(
         "SELECT seq FROM objects WHERE kind = 'response' AND owner = ? AND parent = '' AND id = ? AND status = ? "

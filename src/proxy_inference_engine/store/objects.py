@@ -3,35 +3,32 @@
 Items of a conversation are rows with a parent. Each method runs inside a transaction of its caller.
 """
 
-import json
-import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from proxy_inference_engine.errors import NotFound, QuotaExceeded, TooLarge
-from proxy_inference_engine.store.chains import FOREVER, has_turn, history, let_go, thread
-from proxy_inference_engine.store.record import NUM_EARLIER, Kind, Link, Order, Past, Record, StoreLimits
+from proxy_inference_engine.errors import NotFound, QuotaExceeded, StorageCorrupt, StoreError, TooLarge
+from proxy_inference_engine.store.chains import FOREVER, LAST_PLACE, has_turn, history, let_go, thread
+from proxy_inference_engine.store.content import encode, encode_text
+from proxy_inference_engine.store.database import StoreConnection
+from proxy_inference_engine.store.orphans import GIVEN_UP
+from proxy_inference_engine.store.record import NUM_EARLIER, Link, ObjectKind, Order, Past, Record, StoreLimits
+from proxy_inference_engine.store.row import COLUMNS, StoredRow
+
+T = TypeVar("T")
 
 ITEM: Final = "item"
 CURSOR_SECONDS = 3600.0  # a page may continue after an object for this long after it was deleted
-# A response has a usage at its end. What one had that was cut off is not known.
-_NO_USAGE: Final = {
-    "input_tokens": 0,
-    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-    "output_tokens": 0,
-    "output_tokens_details": {"reasoning_tokens": 0},
-    "total_tokens": 0,
-}
 PURGED_ROWS = 25  # at a time, so that writes never wait long
-_COLUMNS = "kind, owner, id, created_at, status, body, extra, turn, previous, place"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BATCH_ROWS = 16
+MAX_PAGE_BYTES = 8 * 1024 * 1024  # of a list: a page that has as much ends before its limit
 
 
 class Key(NamedTuple):
     """What one object is found by. An owner is part of it: there is no way to reach another's."""
 
-    kind: Kind | Literal["item"]
+    kind: ObjectKind | Literal["item"]
     owner: str
     id: str
     parent: str = ""
@@ -47,64 +44,33 @@ class Filter(NamedTuple):
     metadata: Mapping[str, str] | None = None
 
 
-class Row(NamedTuple):
-    kind: str
-    owner: str
-    id: str
-    created_at: int
-    status: str
-    body: bytes
-    extra: bytes
-    turn: bytes | None
-    previous: str | None
-    place: int | None
-
-    def record(self, kind: Kind) -> Record:
-        return Record(
-            kind,
-            self.id,
-            self.owner,
-            self.created_at,
-            json.loads(self.body),
-            json.loads(self.extra),
-            self.status,
-            None if self.turn is None else json.loads(self.turn),
-            None if self.previous is None else Link(self.previous, self.place),
-        )
-
-    def item(self) -> dict[str, Any]:
-        item = json.loads(self.body)
-        assert isinstance(item, dict)
-        return item
-
-
 class Objects:
     def __init__(self, limits: StoreLimits, clock: Callable[[], float]) -> None:
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
 
     @property
     def max_bytes(self) -> int:
-        return self._limits.max_bytes
+        return self.limits.max_bytes
 
-    def put(self, connection: sqlite3.Connection, record: Record, run: str) -> None:
+    def put(self, connection: StoreConnection, record: Record, run: str) -> None:
         """Insert or replace. What was deleted stays deleted: a late write does not bring it back."""
         record = self._whole(connection, record)
         key = Key(record.kind, record.owner, record.id)
         model, metadata = record.body.get("model"), record.body.get("metadata")
-        turn = None if record.turn is None else _data(record.turn)
-        body, extra = _data(record.body), _data(record.extra)
+        turn = None if record.turn is None else encode(record.turn)
+        body, extra = encode(record.body), encode(record.extra)
         self._check_size(len(body) + len(extra) + len(turn or b""))
         previous, place = record.link or (None, None)
         self._write(
             connection,
             key,
             created_at=record.created_at,
-            expires_at=self._clock() + self._limits.ttl_seconds,
+            expires_at=record.expires_at or self._clock() + self.limits.ttl_seconds,
             status=record.status,
             run=run,
             model=model if isinstance(model, str) else None,
-            metadata=_encode(metadata if isinstance(metadata, dict) else {}),
+            metadata=encode_text(metadata if isinstance(metadata, dict) else {}),
             previous=previous,
             place=place,
             turn=turn,
@@ -112,8 +78,8 @@ class Objects:
             extra=extra,
         )
 
-    def _whole(self, connection: sqlite3.Connection, record: Record) -> Record:
-        """What it builds on may have been deleted while it was being made; then it holds that itself."""
+    def _whole(self, connection: StoreConnection, record: Record) -> Record:
+        """A response whose history was deleted while it was being made holds that history itself."""
         link, earlier = record.link, record.earlier
         if link is None or link.place is not None or earlier is None or has_turn(connection, record.owner, link.id):
             return record
@@ -121,10 +87,10 @@ class Objects:
         extra = {**record.extra, NUM_EARLIER: len(earlier)}
         return replace(record, turn=turn, link=None, extra=extra)
 
-    def put_item(self, connection: sqlite3.Connection, owner: str, parent: str, item: Mapping[str, Any]) -> None:
-        """Insert at the end, or replace in its place."""
+    def put_item(self, connection: StoreConnection, owner: str, parent: str, item: Mapping[str, Any]) -> None:
+        """Insert an item at the end of a conversation, or replace it in its place."""
         key = Key(ITEM, owner, item["id"], parent)
-        body = _data(item)
+        body = encode(item)
         if len(body) > self.max_bytes:
             raise item_too_large(self.max_bytes)
         connection.execute(f"DELETE FROM objects WHERE {_IS_KEY} AND body IS NULL", key._asdict())
@@ -144,57 +110,63 @@ class Objects:
             extra=b"{}",
         )
 
-    def _write(self, connection: sqlite3.Connection, key: Key, **values: object) -> None:
-        given = {**key._asdict(), **values, "now": self._clock()}
-        changed = connection.execute(
-            "UPDATE objects SET expires_at=:expires_at, status=:status, run=:run, model=:model, metadata=:metadata, "
-            f"previous=:previous, place=:place, turn=:turn, body=:body, extra=:extra WHERE {_IS_KEY} AND {_IS_LIVE}",
-            given,
-        )
-        if changed.rowcount:
-            return
-        self._check_quota(connection, key.owner)
-        connection.execute(
-            "INSERT INTO objects (kind, owner, parent, id, created_at, expires_at, status, run, model, metadata, "
-            "previous, place, turn, body, extra) VALUES (:kind, :owner, :parent, :id, :created_at, :expires_at, "
-            ":status, :run, :model, :metadata, :previous, :place, :turn, :body, :extra) ON CONFLICT DO NOTHING",
-            given,
-        )
-
-    def _check_quota(self, connection: sqlite3.Connection, owner: str) -> None:
-        found = connection.execute("SELECT num_rows FROM owners WHERE owner = ?", (owner,)).fetchone()
-        if found and found[0] >= self._limits.max_rows:
+    def _write(self, connection: StoreConnection, key: Key, **values: object) -> None:
+        """The quota is of rows that are new: more of them afterwards than before."""
+        given = {**key._asdict(), **values, "now": self._clock(), "given_up": GIVEN_UP}
+        count = "SELECT num_rows FROM owners WHERE owner = ?"
+        before = connection.execute(count, (key.owner,))
+        written = connection.execute(_UPSERT, given)
+        after = connection.execute(count, (key.owner,))
+        (num_before,), (num_after,) = before.fetchone() or (0,), after.fetchone() or (0,)
+        if num_before < num_after > self.limits.max_rows:
             raise QuotaExceeded(
-                f"This key keeps {self._limits.max_rows} stored objects and items, as many as it may: "
+                f"This key keeps {self.limits.max_rows} stored objects and items, as many as it may: "
                 "delete some, or send store: false."
             )
+        if not written.rowcount:
+            self._check_given_up(connection, key)
+
+    def _check_given_up(self, connection: StoreConnection, key: Key) -> None:
+        """Raises StoreError for a response that another server has failed: nobody may hear that it was completed."""
+        row = self.get(connection, key)
+        if row is not None and row.run == GIVEN_UP:
+            raise StoreError("The server's storage was out of reach for too long; the response was given up.")
 
     def _check_size(self, num_bytes: int) -> None:
         if num_bytes > self.max_bytes:
             raise too_large(self.max_bytes)
 
     def change_metadata(
-        self, connection: sqlite3.Connection, key: Key, metadata: Mapping[str, str]
+        self, connection: StoreConnection, key: Key, metadata: Mapping[str, str]
     ) -> dict[str, Any] | None:
-        """The object with other metadata, which is a new beginning of its time; None: there is none."""
+        """Give an object other metadata, with which its time begins anew; None: there is no such object."""
         row = self.get(connection, key)
         if row is None:
             return None
-        body = {**json.loads(row.body), "metadata": dict(metadata)}
-        data = _data(body)
+        body = {**row.item(), "metadata": dict(metadata)}
+        data = encode(body)
         self._check_size(len(data) + len(row.extra) + len(row.turn or b""))
         connection.execute(
             f"UPDATE objects SET body=:body, metadata=:metadata, expires_at=:expires_at WHERE {_IS_KEY}",
             {
                 **key._asdict(),
                 "body": data,
-                "metadata": _encode(metadata),
-                "expires_at": self._clock() + self._limits.ttl_seconds,
+                "metadata": encode_text(metadata),
+                "expires_at": self._clock() + self.limits.ttl_seconds,
             },
         )
         return body
 
-    def past(self, connection: sqlite3.Connection, key: Key) -> Past | None:
+    def change(self, connection: StoreConnection, key: Key, change: Callable[[Record], Record]) -> Record | None:
+        """Replace an object by what `change` makes of it; None: there is no such object. Raises StorageCorrupt."""
+        row = self.get(connection, key)
+        if row is None or key.kind == ITEM:
+            return None
+        record = change(row.record(key.kind))
+        self.put(connection, record, row.run)
+        return record
+
+    def past(self, connection: StoreConnection, key: Key) -> Past | None:
         """What follows a response, or the last item of a conversation, builds on. None: it is not there.
 
         Raises ContextLengthExceeded.
@@ -209,9 +181,9 @@ class Objects:
         items = history(connection, key.owner, key.id, now)
         return None if items is None else Past(items, Link(key.id), found[0])
 
-    def touch(self, connection: sqlite3.Connection, key: Key) -> None:
+    def touch(self, connection: StoreConnection, key: Key) -> None:
         """The object lives its whole time again. Raises NotFound."""
-        expires_at = self._clock() + self._limits.ttl_seconds
+        expires_at = self._clock() + self.limits.ttl_seconds
         changed = connection.execute(
             f"UPDATE objects SET expires_at=:expires_at WHERE {_IS_KEY} AND {_IS_LIVE}",
             {**key._asdict(), "expires_at": expires_at, "now": self._clock()},
@@ -219,12 +191,12 @@ class Objects:
         if not changed.rowcount:
             raise not_found(key.id)
 
-    def get(self, connection: sqlite3.Connection, key: Key) -> Row | None:
+    def get(self, connection: StoreConnection, key: Key) -> StoredRow | None:
         given = {**key._asdict(), "now": self._clock()}
-        found = connection.execute(f"SELECT {_COLUMNS} FROM objects WHERE {_IS_KEY} AND {_IS_LIVE}", given).fetchone()
-        return None if found is None else Row(*found)
+        found = connection.execute(f"SELECT {COLUMNS} FROM objects WHERE {_IS_KEY} AND {_IS_LIVE}", given).fetchone()
+        return None if found is None else StoredRow(*found)
 
-    def remove(self, connection: sqlite3.Connection, key: Key) -> bool:
+    def remove(self, connection: StoreConnection, key: Key) -> bool:
         """Empties the row, which keeps its place for a while; a conversation's items go at once."""
         now = self._clock()
         given = {**key._asdict(), "now": now}
@@ -236,36 +208,59 @@ class Objects:
             connection.execute(f"DELETE FROM objects WHERE {_IS_CHILD}", {"owner": key.owner, "parent": key.id})
         return True
 
-    def page(self, connection: sqlite3.Connection, key: Key, wanted: Filter) -> tuple[list[Row], bool]:
-        """The rows of a list in the order they were first written, and whether there are more.
+    def page(
+        self, connection: StoreConnection, key: Key, wanted: Filter, read: Callable[[StoredRow], T]
+    ) -> tuple[list[T], bool, int]:
+        """What `read` makes of the rows of a list, in the order they were first written; whether there are more; and
+        how many bytes these had.
 
-        `key.id` does not matter. Raises NotFound when there is nothing that `after` could mean.
+        What is damaged is left out, so that the rest can be read. `key.id` does not matter. Raises NotFound when there
+        is nothing that `after` could mean.
         """
+        page: list[T] = []
+        num_bytes = 0
+        for row in self._find(connection, key, wanted):
+            if len(page) == wanted.limit or (page and num_bytes + row.num_bytes > MAX_PAGE_BYTES):
+                return page, True, num_bytes
+            num_bytes += row.num_bytes
+            with suppress(StorageCorrupt):
+                page.append(read(row))
+        return page, False, num_bytes
+
+    def _find(self, connection: StoreConnection, key: Key, wanted: Filter) -> Iterator[StoredRow]:
+        """A few rows at a time: a database may hand over all that a statement finds, and objects are large."""
+        is_rising = wanted.order == "asc"
         conditions = ["kind=:kind", "owner=:owner", "parent=:parent", _IS_LIVE]
-        given: dict[str, object] = {**key._asdict(), "now": self._clock(), "limit": wanted.limit + 1}
+        conditions.append("seq > :place" if is_rising else "seq < :place")
+        given: dict[str, object] = {**key._asdict(), "now": self._clock(), "place": 0 if is_rising else LAST_PLACE}
         if wanted.after is not None:
             given["place"] = self._place(connection, key._replace(id=wanted.after))
-            conditions.append("seq > :place" if wanted.order == "asc" else "seq < :place")
         if wanted.model is not None:
             given["model"] = wanted.model
             conditions.append("model=:model")
-        for number, (name, value) in enumerate((wanted.metadata or {}).items()):
-            given |= {f"name{number}": name, f"value{number}": value}
-            each = f"SELECT 1 FROM json_each(metadata) WHERE key=:name{number} AND value=:value{number}"
-            conditions.append(f"EXISTS ({each})")
-        found = connection.execute(
-            f"SELECT {_COLUMNS} FROM objects WHERE {' AND '.join(conditions)} ORDER BY seq {wanted.order} LIMIT :limit",
-            given,
-        ).fetchall()
-        return [Row(*row) for row in found[: wanted.limit]], len(found) > wanted.limit
+        for number, pair in enumerate((wanted.metadata or {}).items()):
+            given |= {f"first{number}": "{" + _member(*pair), f"later{number}": "," + _member(*pair)}
+            conditions.append(f"replace(replace(metadata, :first{number}, ''), :later{number}, '') <> metadata")
+        statement = f"SELECT seq, {COLUMNS} FROM objects WHERE {' AND '.join(conditions)} ORDER BY seq {wanted.order}"
+        num_rows = min(wanted.limit + 1, _BATCH_ROWS)
+        while True:
+            found = connection.execute(f"{statement} LIMIT {num_rows}", given).fetchall()
+            yield from (StoredRow._make(row) for _, *row in found)
+            if len(found) < num_rows:
+                return
+            given["place"] = found[-1][0]
 
-    def _place(self, connection: sqlite3.Connection, key: Key) -> int:
+    def _place(self, connection: StoreConnection, key: Key) -> int:
         found = connection.execute(f"SELECT seq FROM objects WHERE {_IS_KEY}", key._asdict()).fetchone()
         if found is None:
             raise not_found(key.id, param="after")
         return int(found[0])
 
-    def purge(self, connection: sqlite3.Connection) -> bool:
+    def has_expired(self, connection: StoreConnection) -> bool:
+        found = connection.execute("SELECT 1 FROM objects WHERE expires_at <= ? LIMIT 1", (self._clock(),))
+        return found.fetchone() is not None
+
+    def purge(self, connection: StoreConnection) -> bool:
         """Remove a few of the rows whose time is over. True: there may be more."""
         found = connection.execute(
             "SELECT seq, kind, owner, id FROM objects WHERE expires_at <= ? ORDER BY expires_at LIMIT ?",
@@ -282,19 +277,26 @@ class Objects:
             num_left -= let_go(connection, seq, num_left)
         return num_left <= 0
 
-    def fail_unfinished(self, connection: sqlite3.Connection, alive: set[str]) -> int:
-        """Responses that no living run works on ended with the process that did. Returns how many."""
-        found = connection.execute(
-            "SELECT seq, run, body FROM objects WHERE kind = 'response' AND status IN ('queued', 'in_progress')"
-        ).fetchall()
-        left = [(_encode_failed(body), seq) for seq, run, body in found if run not in alive]
-        connection.executemany("UPDATE objects SET status = 'failed', body = ? WHERE seq = ?", left)
-        return len(left)
+
+def _member(name: str, value: str) -> str:
+    """A member of a JSON object as it was encoded. After a brace or a comma it stands nowhere else: within a string
+    there is a backslash before every quote.
+    """
+    return encode_text({name: value})[1:-1]
 
 
 _IS_KEY = "kind=:kind AND owner=:owner AND parent=:parent AND id=:id"
 _IS_CHILD = "kind='item' AND owner=:owner AND parent=:parent"
 _IS_LIVE = "body IS NOT NULL AND expires_at > :now"
+_CHANGED = ("expires_at", "status", "run", "model", "metadata", "previous", "place", "turn", "body", "extra")
+_SETS = ", ".join(f"{name} = excluded.{name}" for name in _CHANGED)
+_WRITTEN = (*Key._fields, "created_at", *_CHANGED)
+# What was deleted, and what others gave up, stays so.
+_UPSERT = (
+    f"INSERT INTO objects ({', '.join(_WRITTEN)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN)}) "
+    f"ON CONFLICT (kind, owner, parent, id) DO UPDATE SET {_SETS} "
+    "WHERE objects.body IS NOT NULL AND objects.expires_at > :now AND objects.run <> :given_up"
+)
 
 
 def not_found(id_: str, *, param: str | None = None) -> NotFound:
@@ -307,18 +309,3 @@ def too_large(max_bytes: int, *, param: str | None = None) -> TooLarge:
 
 def item_too_large(max_bytes: int, *, param: str | None = None) -> TooLarge:
     return TooLarge(f"An item of more than {max_bytes // 1024} KiB cannot be kept in a conversation.", param=param)
-
-
-def _encode_failed(body: bytes) -> bytes:
-    response = json.loads(body)
-    response["status"] = "failed"
-    response["error"] = {"code": "server_error", "message": "The server stopped before the response was finished."}
-    for item in response.get("output") or []:
-        if isinstance(item, dict) and item.get("status") == "in_progress":
-            item["status"] = "incomplete"
-    response["usage"] = response.get("usage") or _NO_USAGE
-    return _data(response)
-
-
-def _data(value: object) -> bytes:
-    return _encode(value).encode("utf-8", "surrogatepass")

@@ -1,34 +1,33 @@
-"""Reads off the event loop, each thread on a connection of its own: in WAL nobody waits for the writer."""
+"""Reads off the event loop, each thread on a connection of its own, so that nobody waits for the writer."""
 
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from proxy_inference_engine.errors import StoreError
-from proxy_inference_engine.store.database import store_error
+from proxy_inference_engine.store.database import Database, StoreConnection
 
 T = TypeVar("T")
-_NUM_THREADS = 2
 
 
 class Reader(Protocol):
     """Runs work on a connection, somewhere else."""
 
-    def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]: ...
+    def submit(self, work: Callable[[StoreConnection], T]) -> Future[T]: ...
 
     def close(self) -> None: ...
 
 
 class Readers:
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="store-reader")
-        self._own = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+    """As many threads as the database lets read at once."""
 
-    def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._threads = ThreadPoolExecutor(database.num_readers, thread_name_prefix="store-reader")
+        self._connections: dict[int, StoreConnection] = {}  # by thread
+
+    def submit(self, work: Callable[[StoreConnection], T]) -> Future[T]:
         try:
             return self._threads.submit(self._run, work)
         except RuntimeError:
@@ -36,20 +35,24 @@ class Readers:
 
     def close(self) -> None:
         self._threads.shutdown()
-        for connection in self._connections:
+        for connection in self._connections.values():
             connection.close()
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, work: Callable[[StoreConnection], T]) -> T:
         try:
-            return work(self._connection())
-        except sqlite3.Error as error:
-            raise store_error(error) from None
+            connection = self._connection()
+            try:
+                return work(connection)
+            except Exception:
+                if not self._database.is_lost(connection):
+                    raise
+            return work(self._connection())  # it may have been lost long ago, with nobody to notice
+        except Exception as error:
+            raise self._database.shown(error) from None
 
-    def _connection(self) -> sqlite3.Connection:
-        connection = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._own.connection = self._connect()
-            connection.execute("PRAGMA query_only=ON")
-            self._connections.append(connection)
-        assert isinstance(connection, sqlite3.Connection)
+    def _connection(self) -> StoreConnection:
+        thread = threading.get_ident()
+        connection = self._connections.get(thread)
+        if connection is None or self._database.is_lost(connection):
+            connection = self._connections[thread] = self._database.connect(reads=True)
         return connection

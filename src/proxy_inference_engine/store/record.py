@@ -1,10 +1,12 @@
 """The values the store takes and gives: wire objects with their owner. Knows no database."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["response", "conversation", "chat.completion"]
+from proxy_inference_engine.store.files import FileLimits
+
+ObjectKind = Literal["response", "conversation", "chat.completion", "file", "batch"]
 Order = Literal["asc", "desc"]
 Items = list[dict[str, Any]]
 
@@ -23,7 +25,7 @@ class Link(NamedTuple):
 class Record:
     """One stored object. Nobody changes what it holds while it is being saved."""
 
-    kind: Kind
+    kind: ObjectKind
     id: str
     owner: str  # the name of the key that made it; nobody else ever sees it
     created_at: int
@@ -32,17 +34,20 @@ class Record:
     status: str = "completed"  # of a response: queued, in_progress, completed, failed, cancelled, incomplete
     turn: Items | None = None  # of a response: what it adds to the conversation, its input and what it said
     link: Link | None = None
+    expires_at: float | None = None  # None: as long after it was written as anything else
     earlier: Sequence[dict[str, Any]] | None = None  # what the link leads to: stored too where that is gone by now
 
 
 class Page(NamedTuple):
     records: list[Record]
     has_more: bool
+    num_bytes: int = 0  # of all of them, about
 
 
 class ItemPage(NamedTuple):
     items: Items
     has_more: bool
+    num_bytes: int = 0
 
 
 class Past(NamedTuple):
@@ -59,3 +64,6 @@ class StoreLimits:
     max_rows: int = 10_000  # objects and items of one owner together
     ttl_seconds: float = 30 * _DAY_SECONDS  # since an object was last written
     max_pages: int | None = None  # of the file; None: as many as the disk has
+    files: FileLimits = field(default_factory=FileLimits)
+    num_connections: int = 5  # to a database elsewhere: one writes, the others read
+    run_seconds: float = 15.0  # a server that gives that database no sign of life for this long is dead

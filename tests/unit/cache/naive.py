@@ -52,26 +52,40 @@ class NaiveCache:
             self._touch(tenant, ids)
             return None
         start = depth if self.can_splice else 0
-        is_stored = self._make_room(len(ids) - start, {(tenant, ids[:end]) for end in range(depth + 1)})
+        is_stored = self._make_room(len(ids) - start, tenant, {(tenant, ids[:end]) for end in range(depth + 1)})
         if is_stored:
             self.entries[tenant, ids] = Entry(0, True)
             self._touch(tenant, ids)
         self._prune()
         return start if is_stored else None
 
-    def evict_one(self, locked: set[Key] | None = None) -> bool:
+    def evict_one(self, locked: set[Key] | None = None, tenant: str | None = None, num_tokens: int = 0) -> bool:
+        """`num_tokens` are what a tenant wants to have besides."""
+        wanted = {name: self.held(name) for name, _ in self.entries if self.held(name)}
+        if tenant is not None:
+            wanted[tenant] = wanted.get(tenant, 0) + num_tokens
+        share = self.max_tokens / max(1, min(len(wanted), 8))
         leaves = [key for key in self.entries if self._is_leaf(key) and key not in (locked or ())]
-        if not leaves:
-            return False
-        del self.entries[min(leaves, key=lambda key: self.entries[key].used)]
-        self._prune(locked)
-        return True
+        # Whoever holds more than a share, the largest first; then all others, unless it is for one who has enough.
+        turns = [{name} for _, name in sorted(((much, name) for name, much in wanted.items()), reverse=True)]
+        turns = [names for names in turns if any(wanted[name] > share for name in names)]
+        if {tenant} not in turns:
+            turns.append({name for name, _ in self.entries})
+        for names in turns:
+            if own := [key for key in leaves if key[0] in names]:
+                del self.entries[min(own, key=lambda key: self.entries[key].used)]
+                self._prune(locked)
+                return True
+        return False
 
-    def _make_room(self, num_tokens: int, locked: set[Key]) -> bool:
+    def held(self, tenant: str) -> int:
+        return sum(self._size(key) for key in self.entries if key[0] == tenant)
+
+    def _make_room(self, num_tokens: int, tenant: str, locked: set[Key]) -> bool:
         if num_tokens > self.max_tokens:
             return False
         while self.num_tokens + num_tokens > self.max_tokens:
-            if not self.evict_one(locked):
+            if not self.evict_one(locked, tenant, num_tokens):
                 return False
         return True
 

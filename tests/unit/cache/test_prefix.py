@@ -1,5 +1,7 @@
 """What the prefix cache promises, and its whole behaviour against a naive model."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -237,6 +239,80 @@ def test_clear_frees_every_segment() -> None:
     assert not cache.real.evict_one()
 
 
+# Shares
+
+
+def held(cache: Cache, *tenants: str) -> list[int]:
+    """Tokens of each."""
+    return [cache.real._shares.held(tenant) // TOKEN_BYTES for tenant in tenants]
+
+
+def unique(number: int, length: int) -> str:
+    return chr(1000 + number) * length
+
+
+def test_one_alone_may_have_everything() -> None:
+    cache = Cache(max_tokens=100)
+    for number in range(30):
+        cache.insert(unique(number, 10), "a")
+    assert held(cache, "a") == [100]
+
+
+@pytest.mark.parametrize("length", [1, 7, 10, 50])
+def test_a_flood_takes_nothing_of_another_s_fair_share(length: int) -> None:
+    """However many prompts one key sends, and however little the other asks meanwhile."""
+    cache = Cache(max_tokens=100)
+    cache.insert("x" * 40, "quiet")
+    for number in range(300):
+        cache.insert(unique(number, length), "flood")
+    assert cache.match("x" * 40, "quiet") == "x" * 40
+    assert held(cache, "quiet") == [40] and 50 <= held(cache, "flood")[0] <= 60
+
+
+def test_a_prompt_that_is_larger_than_its_share_does_not_push_others_out_of_theirs() -> None:
+    cache = Cache(max_tokens=100)
+    cache.insert("x" * 50, "quiet")
+    cache.insert("y" * 70, "greedy")
+    assert held(cache, "quiet", "greedy") == [50, 0]
+    cache.insert("z" * 50, "greedy")
+    assert held(cache, "quiet", "greedy") == [50, 50]
+
+
+def test_who_has_more_than_a_share_gives_way_to_whoever_comes() -> None:
+    cache = Cache(max_tokens=100)
+    for number in range(20):
+        cache.insert(unique(number, 5), "first")
+    for number, tenant in enumerate("bcd"):
+        for _ in range(3):
+            cache.insert(unique(number, 20), tenant)
+    assert held(cache, "first", "b", "c", "d") == [40, 20, 20, 20]
+    for number in range(2):
+        cache.insert(unique(100 + number, 5), "b")
+    assert held(cache, "first", "b", "c", "d") == [30, 30, 20, 20], "the larger one, until they are alike"
+
+
+def test_within_a_tenant_the_least_recently_used_goes() -> None:
+    cache = Cache(max_tokens=40)
+    cache.insert("q" * 20, "quiet")
+    for text in ("aaaaaaaaaa", "bbbbbbbbbb"):
+        cache.insert(text, "flood")
+    cache.match("aaaaaaaaaa", "flood")
+    cache.insert("cccccccccc", "flood")
+    assert [cache.match(text, "flood") for text in ("aaaaaaaaaa", "bbbbbbbbbb")] == ["aaaaaaaaaa", ""]
+    assert cache.match("q" * 20, "quiet") == "q" * 20
+
+
+def test_of_many_tenants_each_may_have_an_eighth() -> None:
+    """A share of a hundredth would hold no prompt: with so many, the least recently used of all goes."""
+    cache = Cache(max_tokens=800)
+    for number in range(100):
+        cache.insert(unique(number, 8), f"t{number}")
+    cache.insert("x" * 100, "new")
+    assert held(cache, "new", "t0", "t11", "t12", "t13") == [100, 0, 0, 0, 8]
+    cache.insert("y" * 100, "new")
+    assert held(cache, "new", "t13") == [100, 8], "more than an eighth gives way itself"
+
+
 # Where segments can't be cut
 
 
@@ -281,11 +357,10 @@ def test_without_splicing_a_fork_that_leads_nowhere_is_forgotten() -> None:
 # Against the model
 
 texts = st.integers(2, 63).map(lambda number: f"{number:b}"[1:])  # up to five of 0 and 1, all alike likely
-tenants = st.sampled_from("xxxy")
-operations = st.lists(
-    st.tuples(st.sampled_from(["insert", "insert", "insert", "match", "match", "evict"]), tenants, texts),
-    min_size=15,
-    max_size=40,
+tenants = st.sampled_from(["xxxy", "xxyyzz", "abcdefghijkl"])  # one mostly, a few, more than there are shares
+kinds = st.sampled_from(["insert", "insert", "insert", "match", "match", "evict"])
+operations = tenants.flatmap(
+    lambda names: st.lists(st.tuples(kinds, st.sampled_from(names), texts), min_size=15, max_size=40)
 )
 
 
@@ -308,6 +383,7 @@ def test_any_history_agrees_with_a_dict_of_tuples(
             assert cache.real.evict_one() == model.evict_one()
         cache.real.check()
         assert cache.real.num_tokens == model.num_tokens
+        assert cache.real._shares.held(tenant) == model.held(tenant) * TOKEN_BYTES
     for tenant, path in model.entries:
         assert cache.real.match(tenant, np.array(path, np.int32)).num_tokens == model.match(tenant, path)
 
@@ -321,3 +397,68 @@ def test_common_prefix(a: str, b: str) -> None:
 
 def test_common_prefix_of_nothing() -> None:
     assert common_prefix(ids_of(""), ids_of("a")) == common_prefix(ids_of(""), ids_of("")) == 0
+
+
+# Bugs found once
+
+
+def test_an_edge_can_be_split_again_and_again() -> None:
+    texts = "abcdefgh", "abcdefgX", "abcdXXXX", "abXXXXXX", "abcdefXX"
+    cache = Cache()
+    for text in texts:
+        cache.insert(text)
+    for text in texts:
+        assert cache.match(text) == text
+
+
+def test_kv_computed_after_other_tokens_is_never_served() -> None:
+    """A split in the second half of an edge let the insertion go on below the split, into a stranger's branch."""
+    cache = Cache()
+    for text in "abcd", "abcdX", "abXYZ":
+        cache.insert(text)
+    assert cache.match("abcdXYZ") == "abcdX"
+    assert cache.match("abXYZ") == "abXYZ"
+
+
+def _segment(text: str, start: int) -> FakeSegment:
+    return FakeSegment.of(ids_of(text[start:]))
+
+
+def test_a_snapshot_larger_than_estimated_does_not_break_the_budget() -> None:
+    cache = PrefixCache(10 * TOKEN_BYTES, can_splice=False)
+    for text in "aaaa", "bbbb":  # estimated at half of its size
+        cache.insert("a", ids_of(text), partial(_segment, text), TOKEN_BYTES // 2)
+    cache.insert("a", ids_of("cccc"), lambda start: FakeSegment.of(ids_of("cccc")), TOKEN_BYTES // 2)
+    cache.check()
+
+
+def test_a_failing_split_leaves_the_books_right() -> None:
+    class Stubborn(FakeSegment):
+        def split(self, at: int) -> tuple[FakeSegment, FakeSegment]:
+            raise MemoryError
+
+    cache = PrefixCache(1000 * TOKEN_BYTES)
+    cache.insert("a", ids_of("hello"), lambda start: Stubborn.of(ids_of("hello")), TOKEN_BYTES)
+    with pytest.raises(MemoryError):
+        cache.insert("a", ids_of("help"), lambda start: FakeSegment.of(ids_of("help"[start:])), TOKEN_BYTES)
+    cache.check()
+
+
+def test_a_tenant_whose_export_failed_is_forgotten() -> None:
+    cache = PrefixCache(1000 * TOKEN_BYTES)
+
+    def fail(start: int) -> FakeSegment:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        cache.insert("a", ids_of("hello"), fail, TOKEN_BYTES)
+    assert not cache._roots
+
+
+def test_a_long_chain_of_forks_can_be_evicted() -> None:
+    cache = Cache(max_tokens=1500, can_splice=False)
+    cache.insert("a" * 1500)
+    for length in range(1, 1400):
+        cache.insert("a" * length + "b" * 1500)  # too large to store, but each leaves its fork
+    cache.real.clear()
+    cache.real.check()

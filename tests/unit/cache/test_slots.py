@@ -35,7 +35,6 @@ def test_lanes_are_numbered_one_after_another() -> None:
 def test_counts() -> None:
     slots = Slots(WIDE_AND_LONG)
     assert (slots.num_slots, slots.num_held, slots.max_tokens) == (5, 0, 400)
-    assert [slots.lane_size(lane) for lane in (0, 1)] == [3, 2]
     slots.allocate(0)
     slots.allocate(1)
     assert slots.num_held == 2
@@ -84,3 +83,14 @@ def test_a_gap_in_one_lane_is_no_hole_of_another() -> None:
     slots.allocate(1)
     assert slots.hole(0) is None
     assert slots.hole(1) is None
+
+
+def test_high_slots_are_taken_from_the_end_and_stay_together() -> None:
+    slots = Slots([Lane(6, 10)])
+    assert [slots.allocate(0, is_high=True) for _ in range(3)] == [5, 4, 3]
+    assert [slots.allocate(0) for _ in range(2)] == [0, 1]
+    assert slots.hole(0) is None and slots.num_free(0) == 1
+    slots.free(4)
+    assert slots.hole(0) == (3, 4), "moved up"
+    slots.free(0)
+    assert slots.hole(0) == (1, 0), "the others first, moved down"

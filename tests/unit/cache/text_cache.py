@@ -1,5 +1,8 @@
 """A prefix cache of texts: a letter is a token, and what comes back is read as text again."""
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 
 from proxy_inference_engine.cache.prefix import Match, PrefixCache
@@ -17,8 +20,10 @@ def ids_of(text: str) -> TokenIds:
 class Cache:
     """A PrefixCache spoken to in text; notes from where each export had to start."""
 
-    def __init__(self, max_tokens: int = ROOMY, *, can_splice: bool = True) -> None:
-        self.real = PrefixCache(max_tokens * TOKEN_BYTES, can_splice=can_splice)
+    def __init__(
+        self, max_tokens: int = ROOMY, *, can_splice: bool = True, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.real = PrefixCache(max_tokens * TOKEN_BYTES, can_splice=can_splice, clock=clock)
         self.exports: list[int] = []
         self.segments: list[FakeSegment] = []
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.errors import EngineFailure
 from proxy_inference_engine.state_machine.demand import Demand, JsonSchema
-from proxy_inference_engine.state_machine.matcher import GrammarFailure
+from proxy_inference_engine.state_machine.matcher import GrammarFailure, GrammarTooComplex
 from proxy_inference_engine.types import Constraint, Failed, Matcher, Request, Sampling, State
 from tests.unit.engine.constrained import DEMANDS, RECORD, brief, constrained, text_of
 from tests.unit.engine.driven import Driven, alone
@@ -46,20 +46,23 @@ def test_reasoning_and_answer_are_sampled_apart() -> None:
 
 
 class _Failing:
-    """A matcher that goes over its limits at a given token."""
+    """A matcher that fails at a given token."""
 
-    def __init__(self, num_tokens: int, where: str) -> None:
+    def __init__(self, num_tokens: int, where: str, failure: type[GrammarFailure] = GrammarFailure) -> None:
         self._left = num_tokens
         self._where = where
+        self._failure = failure
         self.state: State = "text"
         self.is_complete = False
+        self.grammar: str | None = None
+        self.bounds_reasoning = False
 
     def start(self) -> Matcher:
-        return _Failing(self._left, self._where)
+        return _Failing(self._left, self._where, self._failure)
 
     def _maybe_fail(self, where: str) -> None:
         if self._left <= 0 and self._where == where:
-            raise GrammarFailure("over its limits")
+            raise self._failure("over its limits")
 
     def mask(self) -> NDArray[np.bool_] | None:
         self._maybe_fail("mask")
@@ -88,6 +91,13 @@ def test_a_failing_matcher_ends_only_its_own_request(where: str) -> None:
     outputs = [output for choice in (0, 1) for output in driven.heard["bad", choice].outputs]
     assert driven.heard["bad", 0].error.code == "grammar_failed"
     assert sum(isinstance(output, Failed) for output in outputs) == 1, "the request hears of it once"
+
+
+def test_a_grammar_that_is_too_complex_is_its_clients_fault() -> None:
+    driven = Driven()
+    driven.run(replace(constrained(DEMANDS["record"], id="bad"), constraint=_Failing(4, "mask", GrammarTooComplex)))
+    error = driven.heard["bad", 0].error
+    assert (error.status, error.code) == (400, "grammar_too_complex")
 
 
 def test_a_matcher_that_fails_at_the_start_is_refused_at_the_door() -> None:

@@ -92,6 +92,12 @@ def test_ignore_eos_draws_no_end_token_at_all() -> None:
     assert (len(heard.tokens), heard.finished.reason) == (10, "length")
 
 
+def test_ignore_eos_draws_no_end_token_before_min_tokens_either() -> None:
+    limits = Limits(10, min_tokens=5, ignore_eos=True)
+    heard = Driven(FakeRunner(end_bias=ABRUPT)).run(make_request(limits=limits))
+    assert END_IDS.isdisjoint(heard.token_ids)
+
+
 def test_ignore_eos_keeps_other_stop_tokens() -> None:
     plain = Driven().run(make_request(max_tokens=8)).token_ids
     limits = Limits(8, stop_token_ids=frozenset({plain[3]}), ignore_eos=True)
@@ -132,7 +138,7 @@ def test_an_idle_engine_steps_without_work() -> None:
     engine = Driven().engine
     assert not engine.has_work
     assert engine.step() == []
-    assert engine.totals.steps == 0
+    assert engine.stats.total_steps == 0
 
 
 # Log-probabilities
@@ -200,6 +206,11 @@ def test_many_echoed_prompts_at_once_are_each_right() -> None:
         assert driven.heard[request.id, 0].prefilled == alone(request).prefilled
 
 
+def test_as_many_echoed_prompts_as_slots_make_progress() -> None:
+    driven = Driven(FakeRunner(lanes=[Lane(64, 100)]))
+    driven.run(*[make_request(f"{number} echo", id=f"r{number}", num_prompt_logprobs=0) for number in range(64)])
+
+
 # Seeds
 
 
@@ -240,14 +251,22 @@ def test_timings_are_those_of_the_clock() -> None:
     assert astuple(second) == pytest.approx((300.0, 100.0, 0.0))
 
 
+def test_timings_hold_for_a_clock_that_starts_at_zero() -> None:
+    clock = Clock()
+    clock.now = 0.0
+    runner = FakeRunner(end_bias=ENDLESS, step_seconds=lambda num_tokens: 0.1, sleep=clock.sleep)
+    timings = Driven(runner, clock=clock).run(make_request(max_tokens=3)).finished.timings
+    assert (timings.queued_ms, timings.prompt_ms, timings.predicted_ms) == pytest.approx((0, 100, 200))
+
+
 def test_totals() -> None:
     driven = Driven()
     driven.run(make_request("hello", id="r1", max_tokens=4))
     driven.run(make_request("hello", id="r2", max_tokens=4))
-    totals = driven.engine.totals
-    assert (totals.prompt_tokens, totals.prompt_tokens_cached, totals.generated_tokens) == (10, 4, 8)
-    assert totals.steps == 8
-    assert totals.failures == 0
+    stats = driven.engine.stats
+    assert (stats.total_prompt_tokens, stats.total_prompt_tokens_cached, stats.total_generated_tokens) == (10, 4, 8)
+    assert stats.total_steps == 8
+    assert stats.total_failures == 0
 
 
 def test_a_logprob_of_one_choice_is_not_another_s() -> None:

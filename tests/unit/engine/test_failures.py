@@ -1,11 +1,16 @@
 """Requests that end early: cancelled at any moment, or failed, and whom that touches."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import pytest
 
-from proxy_inference_engine.errors import EngineFailure, Unavailable
-from proxy_inference_engine.runners.base import Lane
+from proxy_inference_engine.errors import ENDINGS, EngineFailure, Unavailable
+from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.types import Failed, Request
+from proxy_inference_engine.types import Failed, Request, State
+from tests.deferred import DeferredRunner
+from tests.drafts import DraftRunner
 from tests.requests import make_request, random_draws
 from tests.unit.engine.driven import ENDLESS, Driven, Faults, alone
 
@@ -95,7 +100,7 @@ def test_logits_that_are_no_numbers_fail_that_request_only(
     assert isinstance(error, EngineFailure)
     assert (error.status, error.code) == (500, "model_output_invalid")
     assert_undisturbed(driven, neighbours)
-    assert driven.engine.totals.failures == 1
+    assert driven.engine.stats.total_failures == 1
 
 
 def test_an_echoed_prompt_fails_without_a_token_being_drawn() -> None:
@@ -126,12 +131,122 @@ def test_whatever_goes_wrong_with_one_request_ends_no_other(neighbours: list[Req
     assert_undisturbed(driven, neighbours)
 
 
+class Panic(BaseException):
+    """What a library written in Rust raises when it panics: no Exception."""
+
+
+@dataclass
+class PanickingMatcher:
+    """A grammar that allows anything and panics in one of its calls, once it has seen three tokens or at once."""
+
+    where: str
+    is_early: bool
+    num_tokens: int = 0
+    state: State = "text"
+
+    def _maybe(self, where: str) -> None:
+        if where == self.where and (self.is_early or self.num_tokens >= 3):
+            raise Panic("injected panic")
+
+    @property
+    def is_complete(self) -> bool:
+        self._maybe("is_complete")
+        return False
+
+    def prepare(self) -> None:
+        self._maybe("prepare")
+
+    def mask(self) -> None:
+        self._maybe("mask")
+
+    def forced(self) -> list[int]:
+        self._maybe("forced")
+        return []
+
+    def accept(self, token_id: int) -> None:
+        self.num_tokens += 1
+        self._maybe("accept")
+
+
+@dataclass(frozen=True)
+class PanickingConstraint:
+    where: str
+    is_early: bool
+    grammar: str | None = None
+    bounds_reasoning = False
+
+    def start(self) -> PanickingMatcher:
+        if self.where == "start":
+            raise Panic("injected panic")
+        return PanickingMatcher(self.where, self.is_early)
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+@pytest.mark.parametrize("is_early", [False, True])
+@pytest.mark.parametrize("where", ["start", "is_complete", "prepare", "mask", "forced", "accept"])
+def test_a_panic_in_a_grammar_ends_that_request_only(
+    neighbours: list[Request], where: str, is_early: bool, is_deferred: bool
+) -> None:
+    runner = DeferredRunner(end_bias=ENDLESS)
+    if is_deferred:
+        runner.defer()
+    driven = Driven(runner)
+    driven.add(*neighbours)
+    driven.step(2)
+    bad = replace(make_request(id="bad", max_tokens=20), constraint=PanickingConstraint(where, is_early))
+    try:
+        driven.add(bad)
+    except EngineFailure as error:  # before anything was computed
+        assert error.code == "engine_failure" and (where == "start" or (where == "forced" and is_early))
+        driven.run()
+    else:
+        driven.run()
+        assert driven.heard["bad", 0].error.code == "engine_failure"
+    assert_undisturbed(driven, neighbours)
+    assert driven.engine.stats.total_failures == (("bad", 0) in driven.heard)
+    driven.run(make_request(id="later"))
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+def test_what_ends_a_thread_is_no_matter_of_one_request(end: type[BaseException]) -> None:
+    class Ended(FakeRunner):
+        def forward(self, rows: Sequence[Row]) -> list[Logits]:
+            raise end
+
+    driven = Driven(Ended())
+    driven.add(make_request())
+    with pytest.raises(end):
+        driven.step()
+
+
+@pytest.mark.parametrize("num_steps", range(12))
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_an_engine_that_was_cleared_has_no_past(neighbours: list[Request], num_steps: int, is_deferred: bool) -> None:
+    """Whatever it was doing, and its draft model too."""
+    runner, draft = DeferredRunner(lanes=[Lane(2, 200)], end_bias=ENDLESS), DraftRunner(wrong_every=3)
+    if is_deferred:
+        runner.defer()
+    driven = Driven(runner)
+    driven.engine.draft_with(draft, 4)
+    driven.run(make_request("before", id="before"))
+    driven.add(*neighbours)
+    driven.step(num_steps)
+    driven.engine.reset()
+    driven.engine.check()
+    driven.assert_idle()
+    assert (driven.engine.cache.num_tokens, driven.engine.cache.num_bytes, draft.num_held_slots()) == (0, 0, 0)
+    driven.heard.clear()
+    driven.run(*neighbours)
+    for request in neighbours:
+        assert driven.heard[request.id, 0].token_ids == alone(request).token_ids
+
+
 @pytest.mark.parametrize("call", [1, 2, 10])
 def test_a_forward_pass_that_fails_once_is_tried_again_and_nobody_notices(neighbours: list[Request], call: int) -> None:
     driven = Driven(FakeRunner(end_bias=ENDLESS, on_forward=Faults(call)))
     driven.run(*neighbours)
     assert_undisturbed(driven, neighbours)
-    assert (driven.engine.totals.failures, driven.engine.num_forward_failures) == (0, 0)
+    assert (driven.engine.stats.total_failures, driven.engine.passes.num_failures) == (0, 0)
 
 
 def test_a_forward_pass_that_fails_twice_fails_the_requests_in_it_and_later_ones_succeed() -> None:
@@ -142,19 +257,19 @@ def test_a_forward_pass_that_fails_twice_fails_the_requests_in_it_and_later_ones
     driven.step(3)
     for request in in_it:
         assert driven.heard[request.id, 0].error.code == "engine_failure"
-    assert (driven.engine.totals.failures, driven.engine.num_forward_failures) == (2, 1)
+    assert (driven.engine.stats.total_failures, driven.engine.passes.num_failures) == (2, 1)
     driven.run()
     assert_undisturbed(driven, [waiting])
-    assert driven.engine.num_forward_failures == 0
+    assert driven.engine.passes.num_failures == 0
 
 
 def test_forward_failures_are_counted_in_a_row() -> None:
     driven = Driven(FakeRunner(on_forward=Faults(1, 2, 3, 4)))
     for index in range(2):
         driven.run(make_request(id=f"r{index}"))
-    assert driven.engine.num_forward_failures == 2
+    assert driven.engine.passes.num_failures == 2
     driven.run(make_request())
-    assert driven.engine.num_forward_failures == 0
+    assert driven.engine.passes.num_failures == 0
 
 
 def test_fail_all_ends_what_runs_and_what_waits() -> None:
@@ -166,3 +281,16 @@ def test_fail_all_ends_what_runs_and_what_waits() -> None:
     assert sorted(delivery.request_id for delivery in deliveries) == ["r0", "r1", "r2", "r3"]
     assert all(delivery.output == Failed(error) for delivery in deliveries)
     driven.assert_idle()
+
+
+def test_a_model_that_cannot_take_tokens_back_fails_the_step_not_the_engine() -> None:
+    """Recurrent memory can't be truncated; the real runner raises then."""
+
+    class Recurrent(FakeRunner):
+        def truncate(self, slot: int, num_tokens: int) -> None:
+            if num_tokens < self.num_slot_tokens(slot):
+                raise RuntimeError("this model's memory can't forget a part of a sequence")
+
+    driven = Driven(Recurrent(can_splice=False, on_forward=Faults(3)))
+    driven.run(make_request())
+    driven.run(make_request(id="later"))

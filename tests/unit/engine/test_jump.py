@@ -221,8 +221,8 @@ def test_the_forced_beginning_comes_after_the_prompt_was_read() -> None:
 def test_usage_counts_what_was_forced() -> None:
     driven = Driven()
     heard = driven.run(constrained(DEMANDS["record"]))
-    assert driven.engine.totals.generated_tokens == len(heard.tokens)
-    assert driven.engine.totals.prompt_tokens == len(PROMPT)
+    assert driven.engine.stats.total_generated_tokens == len(heard.tokens)
+    assert driven.engine.stats.total_prompt_tokens == len(PROMPT)
 
 
 def test_min_tokens_keeps_a_grammar_from_ending_where_it_could_go_on() -> None:
@@ -315,4 +315,4 @@ def test_the_cached_tokens_of_a_prompt_are_never_more_than_its_own() -> None:
     driven.run(constrained(demand, prompt_ids=PROMPT * 4))
     again = driven.run(constrained(demand, id="b", prompt_ids=PROMPT * 4))
     assert again.prefilled.num_cached_tokens <= 4 * len(PROMPT)
-    assert driven.engine.totals.prompt_tokens_cached <= driven.engine.totals.prompt_tokens
+    assert driven.engine.stats.total_prompt_tokens_cached <= driven.engine.stats.total_prompt_tokens

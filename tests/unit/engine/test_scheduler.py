@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 import pytest
 
 from proxy_inference_engine.cache.prefix import PrefixCache
-from proxy_inference_engine.engine.pace import Pace
+from proxy_inference_engine.engine.passes import Pace
 from proxy_inference_engine.engine.scheduler import Scheduler
 from proxy_inference_engine.runners.base import Lane, Unread
 from proxy_inference_engine.runners.fake import FakeRunner
@@ -338,6 +338,19 @@ def test_a_sequence_that_outgrew_its_slot_waits_for_a_longer_one() -> None:
     assert driven.engine.scheduler.counters.num_preemptions == 1
     for request in requests:
         assert driven.heard[request.id, 0].token_ids == alone(request).token_ids
+
+
+def test_every_long_lane_is_used() -> None:
+    driven = Driven(FakeRunner(lanes=[Lane(2, 100), Lane(1, 400), Lane(1, 400)]))
+    driven.add(*[make_request(str(number) * 200, id=f"r{number}") for number in range(2)])
+    driven.step()
+    assert driven.slots() == {"r0": 2, "r1": 3}
+
+
+def test_a_sequence_that_outgrows_its_slot_moves_to_any_longer_lane() -> None:
+    driven = Driven(FakeRunner(lanes=[Lane(2, 160), Lane(1, 400), Lane(1, 400)], end_bias=ENDLESS))
+    driven.run(*[make_request(f"{number} grows", id=f"r{number}", max_tokens=250) for number in range(2)])
+    assert driven.engine.scheduler.counters.num_preemptions == 0
 
 
 def test_a_move_that_fails_costs_only_computation() -> None:

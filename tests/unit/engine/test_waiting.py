@@ -64,11 +64,11 @@ def test_the_line_may_change_while_it_is_gone_through() -> None:
 
 def test_counts() -> None:
     line, sequences = make_line("a1", "a2", "b1")
-    assert (len(line), line.num_of("a"), line.num_of("b"), line.num_of("c")) == (3, 2, 1, 0)
-    assert line.tenants == {"a", "b"}
+    assert len(line) == 3
+    assert line._levels[0].keys() == {"a", "b"}
     assert {sequence.request.id for sequence in line} == {"a1", "a2", "b1"}
     line.remove(sequences["b1"])
-    assert line.tenants == {"a"}, "a tenant without sequences is forgotten"
+    assert line._levels[0].keys() == {"a"}, "a tenant without sequences is forgotten"
 
 
 def test_removing_what_does_not_wait_is_harmless() -> None:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from proxy_inference_engine.engine.admission import Admission
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.worker import Worker, _Embed
+from proxy_inference_engine.engine.life import Embed
+from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, QueueFull, Unavailable
 from proxy_inference_engine.runners.base import Vector
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Finished, Token
+from tests.polling import HANG_S, until
 from tests.requests import make_request
 from tests.unit.engine.driven import ENDLESS
-from tests.unit.engine.threads import FOREVER, LANES, BreakableClock, Gate, everything, slow, token_ids, until
+from tests.unit.engine.threads import FOREVER, LANES, BreakableClock, Gate, everything, slow, token_ids
 
 Start = Callable[..., Worker]
 
@@ -43,11 +45,11 @@ def start() -> Iterator[Start]:
 
 
 def is_forgotten(worker: Worker) -> bool:
-    return not worker._outcomes and not worker._awaited and not worker._embeddings.has_work
+    return worker.num_embedding == 0 and not worker._awaited and not worker._embeddings.has_work
 
 
 async def embed(worker: Worker, *texts: str, tenant: str = "a") -> list[Vector]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         return await worker.embed([list(text.encode()) for text in texts], tenant)
 
 
@@ -151,13 +153,13 @@ async def test_a_failing_engine_thread_ends_every_job(start: Start) -> None:
     worker = start(slow(), clock=clock)
     jobs = [asyncio.create_task(embed(worker, *["x" * 1000] * 200)) for _ in range(3)]
     stream = worker.submit(make_request(max_tokens=FOREVER))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         async for items in stream:
             if any(isinstance(item.output, Token) for item in items):
                 break
     clock.is_broken = True
     assert await failures(*jobs) == ["engine_failure"] * 3
-    assert not worker._outcomes and not worker._awaited
+    assert worker.num_embedding == 0 and not worker._awaited
 
 
 def test_a_closed_event_loop_does_not_break_the_thread(start: Start) -> None:
@@ -166,7 +168,9 @@ def test_a_closed_event_loop_does_not_break_the_thread(start: Start) -> None:
     loop = asyncio.new_event_loop()
     outcome: asyncio.Future[list[Vector]] = loop.create_future()
     loop.close()
-    worker.send(_Embed(EmbeddingJob("a", (np.ones(3, np.int32),)), outcome))
+    job = EmbeddingJob("a", (np.ones(3, np.int32),))
+    assert worker._life.ledger.enter_job(job, outcome)
+    worker._life.send(Embed(job))
     assert len(asyncio.run(embed(worker, "next"))) == 1
     assert worker.is_ready
 

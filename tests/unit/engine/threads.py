@@ -3,13 +3,14 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.engine.worker import Worker, WorkerStream
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.types import Failed, Token
+from tests.polling import HANG_S
 from tests.unit.engine.driven import ENDLESS
 
 FOREVER = 5000  # tokens; on a `slow` runner what needs so many is still running when a test looks
@@ -17,19 +18,23 @@ LANES = (Lane(4, 1024), Lane(1, 8192))
 
 
 def slow(lanes: Sequence[Lane] = LANES) -> FakeRunner:
-    return FakeRunner(lanes=lanes, end_bias=ENDLESS, step_seconds=lambda num_tokens: 0.001)
+    return FakeRunner(lanes=lanes, end_bias=ENDLESS, step_seconds=lambda num_tokens: 0.005)
 
 
 class Gate:
     """Holds the engine thread inside its forward passes until opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = False, seconds: float = HANG_S) -> None:
+        """`seconds`: a test that lets it wait for longer has failed."""
         self.is_entered = threading.Event()
         self._opened = threading.Event()
+        self._seconds = seconds
+        if is_open:
+            self.open()
 
     def sleep(self, seconds: float) -> None:
         self.is_entered.set()
-        assert self._opened.wait(10)
+        assert self._opened.wait(self._seconds)
 
     def open(self) -> None:
         self._opened.set()
@@ -39,19 +44,29 @@ class Gate:
 
 
 class BreakableClock:
-    """Once broken, the engine has no answer to it: its thread fails."""
+    """While it is broken, the engine has no answer to it: it dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[BaseException] = RuntimeError) -> None:
         self.is_broken = False
+        self._error = error
+        self._num_left: int | None = None
+
+    def break_once(self, num_calls: int) -> None:
+        """Be broken for one call, after so many good ones."""
+        self._num_left = num_calls
 
     def __call__(self) -> float:
+        if self._num_left is not None:
+            self._num_left = None if self._num_left == 0 else self._num_left - 1
+            if self._num_left is None:
+                raise self._error("injected fault")
         if self.is_broken:
-            raise RuntimeError("injected fault")
+            raise self._error("injected fault")
         return time.perf_counter()
 
 
 async def everything(stream: WorkerStream) -> list[Item]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         return [item async for items in stream for item in items]
 
 
@@ -65,12 +80,6 @@ def failure(items: list[Item]) -> str | None:
     return output.error.code
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_true():
-            await asyncio.sleep(0.002)
-
-
 def is_forgotten(worker: Worker) -> bool:
     """Nobody holds anything for any request."""
-    return not worker._streams and not worker._unanswered and worker.stats().num_running == 0
+    return worker._life.ledger.num_streams == 0 and not worker._book.unanswered and worker.stats().num_running == 0

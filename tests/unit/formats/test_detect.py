@@ -71,21 +71,6 @@ def test_every_fallback_template_gives_its_own_family_away() -> None:
         assert detect(each.template) is each
 
 
-@pytest.mark.parametrize(
-    ("template", "name", "opening"),
-    [
-        (CHATML + "<think></think><function=f>", "qwen3_coder", "<think>"),
-        (MISTRAL + "[THINK][/THINK][TOOL_CALLS][ARGS]", "mistral_args", "[THINK]"),
-        ("{{ messages }}</think>", "plain", "<think>"),
-    ],
-)
-def test_a_fine_tune_that_reasons_keeps_its_family(template: str, name: str, opening: str) -> None:
-    found = detect(template)
-    assert found.name == name and found.thinking is not None and found.thinking.opening == opening
-    assert {found.thinking.opening, found.thinking.closing} <= found.tokens
-    assert found.calls == by_name(name).calls
-
-
 def test_the_texts_of_every_family_fit_together() -> None:
     for each in FORMATS:
         assert (each.calls is None) == (each.channels is not None)

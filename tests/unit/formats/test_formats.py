@@ -63,8 +63,9 @@ def test_a_turn_with_calls_is_not_merged_with_its_neighbours() -> None:
     calls = (ToolCall("1", "f", "{}"),)
     given = [*turns(("assistant", "a"), ("assistant", "b")), Interaction.of("assistant", "c", tool_calls=calls)]
     prepared = ALTERNATING.prepare(given)
-    assert pairs(prepared) == [("assistant", "a\n\nb"), ("assistant", "c")]
-    assert prepared[1].metadata["tool_calls"] == calls
+    # The user has the first turn where roles alternate.
+    assert pairs(prepared) == [("user", ""), ("assistant", "a\n\nb"), ("assistant", "c")]
+    assert prepared[2].metadata["tool_calls"] == calls
 
 
 def test_preparing_leaves_its_input_alone() -> None:

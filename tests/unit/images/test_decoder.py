@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from proxy_inference_engine.images import ImageRefused
 from proxy_inference_engine.images.decoder import decode
 from proxy_inference_engine.types import Image
-from tests.pictures import CORNERS, chunk, corners, file_of, plain, png
+from tests.images import CORNERS, chunk, corners, file_of, plain, png
 
 RED, GREEN, BLUE, WHITE = CORNERS
 LIMIT = 40_000_000
@@ -77,7 +77,7 @@ UPRIGHT = [
 
 @pytest.mark.parametrize(("orientation", "expected"), UPRIGHT)
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_pictures_are_turned_upright(orientation: int, expected: list[tuple[int, ...]], kind: str) -> None:
+def test_images_are_turned_upright(orientation: int, expected: list[tuple[int, ...]], kind: str) -> None:
     image = read(file_of(corners(64, 32), kind, exif=exif(orientation), **EXACT.get(kind, {})))
     assert image.pixels.shape == ((64, 32, 3) if 5 <= orientation <= 8 else (32, 64, 3))
     assert np.abs(np.array(colours(image)) - np.array(expected)).max() < 8
@@ -89,9 +89,9 @@ def test_notes_that_cannot_be_read_do_no_harm() -> None:
 
 
 def palette(transparent: int | None) -> bytes:
-    picture = corners().convert("P", palette=Pillow.Palette.ADAPTIVE, colors=4)
-    red = picture.getpixel((0, 0))
-    return file_of(picture, "PNG", **({} if transparent is None else {"transparency": red}))
+    image = corners().convert("P", palette=Pillow.Palette.ADAPTIVE, colors=4)
+    red = image.getpixel((0, 0))
+    return file_of(image, "PNG", **({} if transparent is None else {"transparency": red}))
 
 
 def wide_grey() -> bytes:
@@ -132,7 +132,7 @@ def test_every_mode_becomes_rgb(make: Callable[[], bytes], expected: list[tuple[
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
-def test_the_first_picture_of_an_animation_is_read(kind: str) -> None:
+def test_the_first_image_of_an_animation_is_read(kind: str) -> None:
     frames = [Pillow.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
     data = file_of(
         frames[0], kind, save_all=True, append_images=frames[1:], **({"lossless": True} if kind == "WEBP" else {})
@@ -140,7 +140,7 @@ def test_the_first_picture_of_an_animation_is_read(kind: str) -> None:
     assert colours(read(data)) == [RED] * 4
 
 
-def test_many_pictures_in_one_file_cost_no_more_than_one() -> None:
+def test_many_images_in_one_file_cost_no_more_than_one() -> None:
     """D7: of 10,000 frames one is decoded."""
     frame = file_of(Pillow.new("P", (64, 64)), "GIF")
     body = frame[frame.index(b",") : -1]
@@ -232,7 +232,7 @@ REFUSED: list[tuple[str, Callable[[], bytes]]] = [
 
 
 @pytest.mark.parametrize("make", [row[1] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_is_no_sound_picture_is_refused(make: Callable[[], bytes]) -> None:
+def test_what_is_no_sound_image_is_refused(make: Callable[[], bytes]) -> None:
     """D14: in words of ours, whatever the library had to say."""
     data = make()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -246,7 +246,7 @@ def test_what_is_no_sound_picture_is_refused(make: Callable[[], bytes]) -> None:
 # D11
 
 
-def test_equal_pictures_have_equal_digests_and_others_have_not() -> None:
+def test_equal_images_have_equal_digests_and_others_have_not() -> None:
     noise = Pillow.effect_noise((100, 30), 50).convert("RGB")
     same = [
         file_of(noise),

@@ -5,7 +5,7 @@ refused. Seen by an audit hook, in a process of its own: one cannot be taken awa
 import subprocess
 import sys
 
-from tests.pictures import data_url, plain, red
+from tests.images import data_url, plain, red
 from tests.unit.images.test_fetcher import D1, D5
 
 PROGRAM = """
@@ -50,7 +50,7 @@ def outcome(good: list[str], bad: list[str]) -> tuple[list[str], list[tuple[str,
 
 
 def test_no_file_and_no_host_is_touched() -> None:
-    """D1 and D5: refused without a look at the disk or the network; and pictures leave no temporary files."""
+    """D1 and D5: refused without a look at the disk or the network; and images leave no temporary files."""
     good = [red(), *(data_url(plain(64, 64, kind=kind)) for kind in ("JPEG", "GIF", "WEBP"))]
     bad = [*D1.split(), *D5, data_url(plain(64, 64)[:-40]), data_url(plain(4, 4, kind="TIFF")), "http://127.0.0.1:1/"]
     outcomes, seen = outcome(good, bad)

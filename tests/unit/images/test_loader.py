@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,8 @@ from proxy_inference_engine.images import ImageLimits, ImageLoader, ImageRefused
 from proxy_inference_engine.images import budget as budget_module
 from proxy_inference_engine.images.budget import PixelBudget
 from proxy_inference_engine.types import Image
-from tests.pictures import blue, data_url, plain, png, red
+from tests.images import blue, data_url, plain, png, red
+from tests.polling import HANG_S, until
 from tests.unit.images.web import PUBLIC, Web, reply
 
 NAMES = {"good.example": [PUBLIC]}
@@ -94,23 +94,26 @@ async def test_images_of_earlier_turns_have_a_limit_of_their_own(
     assert (caught.value.code, caught.value.index) == ("too_many_images", index) and reason in caught.value.reason
 
 
-async def test_the_event_loop_goes_on_while_a_large_picture_is_decoded() -> None:
-    url = data_url(plain(6000, 6000))
-    loader = ImageLoader(ImageLimits(), None)
-    ticks = 0
+async def test_the_event_loop_goes_on_while_a_large_image_is_decoded() -> None:
+    """The thread decodes when the loop says so, which it could not if it waited for it."""
+    has_begun, may_go_on = threading.Event(), threading.Event()
 
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            await asyncio.sleep(0.001)
-            ticks += 1
+    class Held(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]  # as the library's
+            def work() -> object:
+                has_begun.set()
+                assert may_go_on.wait(HANG_S)
+                return fn(*args, **kwargs)
 
-    ticking = asyncio.ensure_future(tick())
-    began = time.monotonic()
-    [image] = await loader.load([url])
-    seconds = time.monotonic() - began
-    ticking.cancel()
-    assert image.pixels.shape == (6000, 6000, 3) and ticks > seconds * 20
+            return super().submit(work)
+
+    with Held(1) as pool:
+        loader = ImageLoader(ImageLimits(), None, decoders=pool)
+        loading = asyncio.ensure_future(loader.load([data_url(plain(2000, 2000))]))
+        await until(has_begun.is_set)
+        may_go_on.set()
+        [image] = await loading
+    assert image.pixels.shape == (2000, 2000, 3)
 
 
 async def test_who_stops_waiting_stops_the_fetches() -> None:
@@ -119,8 +122,7 @@ async def test_who_stops_waiting_stops_the_fetches() -> None:
 
     async with Web({"/a": silent}, NAMES) as web:
         loading = asyncio.ensure_future(ImageLoader(ImageLimits(), web.fetcher()).load(["http://good.example/a"]))
-        while not web.heads:
-            await asyncio.sleep(0.01)
+        await until(lambda: web.heads)
         loading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await loading
@@ -186,7 +188,7 @@ async def test_what_was_fetched_in_vain_is_not_held() -> None:
         pool.submit(go_on.wait)
         loader = ImageLoader(ImageLimits(max_bytes=len(plain(4, 4))), Slow(), decoders=pool)
         loading = asyncio.ensure_future(loader.load([f"http://good.example/{number}" for number in range(16)]))
-        await asyncio.sleep(0.1)
+        await until(lambda: len(fetched) == 16)
         num_held = sum(data() is not None for data in fetched)
         go_on.set()
         with pytest.raises(ImageRefused) as caught:
@@ -217,5 +219,5 @@ def test_pixels_may_be_given_back_in_the_middle_of_the_counting() -> None:
         patch.setattr(budget_module, "QueueFull", Collected)
         counting = threading.Thread(target=count, daemon=True)
         counting.start()
-        counting.join(10)
+        counting.join(HANG_S)
         assert not counting.is_alive() and budget.num_pixels == 0

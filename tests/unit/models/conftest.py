@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from tests import hub as hubs
 from tests.hub import Hub
-from tests.unit.models.pulling import GGUF, NAME
+from tests.unit.models.download.pulling import GGUF, NAME
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy_inference_engine.models.watcher import shares
-from tests.unit.models.pulling import Watcher
+from tests.unit.models.download.pulling import Watcher
 
 
 def test_only_what_takes_a_moment_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy_inference_engine.formats import by_name
-from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted, ReasoningDelta
-from proxy_inference_engine.output.labelled import Piece, Text
 from proxy_inference_engine.output.parser import Parser
+from proxy_inference_engine.output.pieces import LabelledPiece, VisibleText
 
 WEATHER = Tool(
     "get_weather",
@@ -75,20 +75,20 @@ def parse(labels: Labels, items: Iterable[Item], *, is_cut: bool = False) -> Par
     return fold(pieces_of(labels, items, is_cut=is_cut))
 
 
-def pieces_of(labels: Labels, items: Iterable[Item], *, is_cut: bool = False) -> list[Piece]:
+def pieces_of(labels: Labels, items: Iterable[Item], *, is_cut: bool = False) -> list[LabelledPiece]:
     parser = Parser(labels)
-    pieces: list[Piece] = []
+    pieces: list[LabelledPiece] = []
     for item in items:
         pieces += parser.mark(str(item)) if isinstance(item, Mark) else parser.feed(item)
     return pieces + parser.finish(is_cut=is_cut)
 
 
-def fold(pieces: Iterable[Piece]) -> Parsed:
+def fold(pieces: Iterable[LabelledPiece]) -> Parsed:
     content, reasoning = "", ""
     calls: list[Call] = []
     for piece in pieces:
         match piece:
-            case Text(text):
+            case VisibleText(text):
                 content += text
             case ReasoningDelta(text):
                 reasoning += text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.formats.syntax import CallSyntax, Thinking
 from proxy_inference_engine.output.answer import Answer, AnsweredCall
 from proxy_inference_engine.output.events import (
@@ -87,8 +87,8 @@ def test_events_as_the_tokens_come() -> None:
         ReasoningDelta("."),
         TextDelta("Hi"),
         CallStarted(0, "get_weather"),
-        CallDelta(0, '{"ci'),
-        CallDelta(0, 'ty": '),
+        CallDelta(0, "{"),
+        CallDelta(0, '"city": '),
         CallDelta(0, '"Rome"}'),
         CallEnded(0),
         Ended("stop", None, 14, TIMINGS, num_reasoning_tokens=4),
@@ -98,10 +98,31 @@ def test_events_as_the_tokens_come() -> None:
 @settings(deadline=None, max_examples=150)
 @given(places, st.booleans())
 def test_any_split_into_tokens_gives_the_same_answer(where: list[int], has_logprobs: bool) -> None:
-    text = f"<think>\nHm 漢 é.\n</think>\n\nSo 😀:\n\n{CALL}\n{CALL}"
+    text = f"<think>\nHm 漢 é.\n</think>\n\nSo 😀:\n\n{CALL}\n{CALL.replace('Rome', 'Rom')}\n{CALL}"
     answer = answer_of(events_of(cut(text.encode(), where), has_logprobs=has_logprobs, are_markers_tokens=False))
     call = AnsweredCall("get_weather", '{"city": "Rome"}', is_complete=True)
-    assert (answer.reasoning, answer.text, answer.calls) == ("Hm 漢 é.", "So 😀:", [call, call])
+    other = AnsweredCall("get_weather", '{"city": "Rom"}', is_complete=True)
+    assert (answer.reasoning, answer.text, answer.calls) == ("Hm 漢 é.", "So 😀:", [call, other])
+
+
+def test_an_answer_ends_at_a_call_that_it_has_made_already() -> None:
+    again = b'\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n'
+    pieces = [b"<tool_call>", again, b"</tool_call>", b"\n", b"<tool_call>", again, b"</tool_call>", b"\n"]
+    pipeline = Pipeline(PieceTokenizer(pieces), labels=labels_of(marker_tokens(pieces)), clock=lambda: 0.0)
+    events = run(pipeline, outputs(pieces))
+    assert pipeline.is_over and [type(event) for event in events[1:]] == [CallStarted, CallDelta, CallEnded, Ended]
+    ended = events[-1]
+    assert isinstance(ended, Ended) and (ended.reason, ended.stop_str, ended.num_tokens) == ("stop", None, 7)
+
+
+def test_a_call_that_was_cut_off_is_told_though_it_begins_like_another() -> None:
+    begun = b'\n{"name": "get_weather", "arguments": {"city": "Ro'
+    pieces = [b"<tool_call>", *CALL_PIECES, b"\n", b"<tool_call>", begun]
+    answer = answer_of(events_of(pieces, reason="length"))
+    assert [(call.arguments, call.is_complete) for call in answer.calls] == [
+        ('{"city": "Rome"}', True),
+        ('{"city": "Ro', False),
+    ]
 
 
 def test_the_spelling_of_a_marker_token_is_text() -> None:

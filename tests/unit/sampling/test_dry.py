@@ -59,7 +59,7 @@ def test_a_long_loop_neither_overflows_nor_outgrows_its_room() -> None:
 
 
 def test_a_repetitive_prompt_takes_linear_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     lengths = match_lengths([1] * 50_000, frozenset())
     assert lengths == [*range(1, 50_000), 0]
-    assert time.perf_counter() - start < 2  # walking back at every position would take minutes
+    assert time.process_time() - start < 30  # walking back at every position would take minutes

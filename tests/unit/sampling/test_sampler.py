@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits
-from proxy_inference_engine.sampling.randomness import Stream, stream_key, uniform
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.sampling.sampler import InvalidLogits, RandomStream, Sampler, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 from tests.unit.sampling.reference import SlowSampler, float32
 
@@ -33,6 +32,12 @@ samplings = st.builds(
     dry_breakers=st.sampled_from([frozenset[int](), frozenset({2})]),
     xtc_probability=st.sampled_from([0.0, 0.5, 1.0]),
     xtc_threshold=st.sampled_from([0.0, 0.1, 0.3]),
+    typical_p=st.sampled_from([1.0, 0.5]),
+    top_n_sigma=st.sampled_from([0.0, 1.0]),
+    dynatemp_range=st.sampled_from([0.0, 0.5]),
+    dynatemp_exponent=st.sampled_from([1.0, 2.0]),
+    mirostat=st.sampled_from([0, 0, 2]),
+    mirostat_tau=st.sampled_from([1.0, 3.0]),
     logit_bias=st.sampled_from([{}, {0: 2.5, 3: -100.0}]),
 )
 
@@ -225,7 +230,7 @@ def test_xtc_acts_as_often_as_its_probability_and_with_its_own_number() -> None:
     sampler = _sampler(sampling, num=2)
     tokens = [sampler.sample(float32([1, 0]), position) for position in range(2000)]
     key = stream_key(5, 0)
-    acts = [uniform(key, position, Stream.XTC) < 0.3 for position in range(2000)]
+    acts = [uniform(key, position, RandomStream.XTC) < 0.3 for position in range(2000)]
     assert {token for token, acted in zip(tokens, acts, strict=True) if acted} == {1}
     assert sum(acts) == pytest.approx(600, abs=80)
     rest = [token for token, acted in zip(tokens, acts, strict=True) if not acted]

@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from proxy_inference_engine.formats import FORMATS, Format, by_name
-from proxy_inference_engine.formats.writing import write_calls
+from proxy_inference_engine.formats.convention import write_calls
 from proxy_inference_engine.interaction import Tool, ToolCall
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from tests.unit.state_machine.vocabularies import PieceTokenizer

@@ -179,8 +179,9 @@ def test_awkward_names(family: Family, name: str) -> None:
 def test_required_but_not_described(family: Family) -> None:
     schema = {"type": "object", "properties": {"a": {}}, "required": ["a", "x"]}
     with pytest.raises(InvalidDemand, match="'x' is not among its properties") as caught:
-        family.builder.build(_demand(Tool("g"), Tool("f", "", schema)))
+        family.builder.build(_demand(Tool("g"), Tool("f", "", schema, is_strict=True)))
     assert (caught.value.subject, caught.value.index) == ("tool", 1)
+    assert family.builder.build(_demand(Tool("g"), Tool("f", "", schema))).relaxed == ("f/:required",)
 
 
 @STYLED
@@ -209,12 +210,20 @@ def test_annotations_relax_nothing(family: Family) -> None:
 
 
 @STYLED
-@pytest.mark.parametrize("is_strict", [True, False])
-def test_an_impossible_parameter_is_refused_by_the_tools_name(family: Family, is_strict: bool) -> None:
-    tool = _tool({"a": {"type": "integer", "minimum": 3, "maximum": 1}}, is_strict=is_strict)
+def test_an_impossible_parameter_is_refused_by_the_tools_name_when_strict(family: Family) -> None:
+    tool = _tool({"a": {"type": "integer", "minimum": 3, "maximum": 1}}, is_strict=True)
     with pytest.raises(InvalidDemand, match="'f'") as caught:
         family.builder.build(_demand(Tool("g"), tool))
     assert (caught.value.subject, caught.value.index) == ("tool", 1)
+
+
+@STYLED
+def test_an_impossible_parameter_loses_what_contradicts_itself(family: Family) -> None:
+    """One tool of many used to refuse the whole request."""
+    tool = _tool({"a": {"type": "integer", "enum": ["1", "2"]}, "b": {"type": "integer"}})
+    assert family.builder.build(_demand(Tool("g"), tool)).relaxed == ("f/properties/a:type",)
+    assert _is_accepted(family, tool, ("a", "1" if family in (CODER, GLM) else '"1"'), ("b", "3"))
+    assert not _is_accepted(family, tool, ("a", "3"), ("b", "3"))
 
 
 # Custom tools
@@ -324,8 +333,6 @@ def test_a_lark_text_that_may_go_on_for_ever_ends_where_the_call_does(family: Fa
         {"properties": {"a": {"type": "string", "minLength": "x"}}},
         {"properties": {"a": {"type": "string", "minLength": -1}}},
         {"properties": {"a": {"$ref": "#/$defs/nothing"}}},
-        {"properties": {"a": {"type": "string", "minLength": 5, "maxLength": 2}}, "required": ["a"]},
-        {"properties": {"a": {"type": "string", "enum": []}}, "required": ["a"]},
     ],
     ids=str,
 )
@@ -333,6 +340,24 @@ def test_malformed_schemas_are_refused_by_the_tools_name(family: Family, schema:
     with pytest.raises(InvalidDemand, match="'f'") as caught:
         family.builder.build(_demand(Tool("g"), Tool("f", "", schema)))
     assert (caught.value.subject, caught.value.index) == ("tool", 1)
+
+
+@pytest.mark.parametrize("family", [CODER, GLM, GEMMA, QWEN], ids=str)
+@pytest.mark.parametrize(
+    ("schema", "relaxed"),
+    [
+        ({"type": "string", "minLength": 5, "maxLength": 2}, "f/properties/a:maxLength"),
+        ({"type": "string", "enum": []}, "f/properties/a:enum"),
+    ],
+)
+def test_contradictions_are_refused_when_strict_and_listed_otherwise(
+    family: Family, schema: dict[str, Any], relaxed: str
+) -> None:
+    parameters = {"properties": {"a": schema}, "required": ["a"]}
+    with pytest.raises(InvalidDemand, match="'f'") as caught:
+        family.builder.build(_demand(Tool("g"), Tool("f", "", parameters, is_strict=True)))
+    assert (caught.value.subject, caught.value.index) == ("tool", 1)
+    assert family.builder.build(_demand(Tool("g"), Tool("f", "", parameters))).relaxed == (relaxed,)
 
 
 @STYLED

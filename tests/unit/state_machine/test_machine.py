@@ -1,10 +1,12 @@
-"""Machines of requests: their labels, whom they blame, what they share, and that threads may build them at once."""
+"""Machines of requests: their labels, what their errors name, what they share, their grammar as text, and threads."""
 
 import json
 import threading
 from dataclasses import replace
 from typing import Any
 
+import llguidance
+import numpy as np
 import pytest
 
 from proxy_inference_engine.formats import by_name
@@ -19,6 +21,8 @@ from proxy_inference_engine.state_machine.demand import (
     ToolChoice,
 )
 from proxy_inference_engine.state_machine.machine import MachineBuilder
+from proxy_inference_engine.state_machine.matcher import RootMatcher
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.unit.state_machine.families import FAMILIES, Family
 from tests.unit.state_machine.vocabularies import constraint_of, start, verdict
 
@@ -273,3 +277,47 @@ def test_what_is_as_loose_as_can_be_is_not_loosened_again() -> None:
     with pytest.raises(InvalidDemand, match="'f' cannot be enforced") as caught:
         builder.build(Demand(tools=(tool,), tool_choice=ToolChoice("required")))
     assert (caught.value.subject, caught.value.index) == ("tool", 0)
+
+
+# The grammar as text, for an engine that is elsewhere
+
+_COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+
+
+@families
+def test_a_grammar_sent_as_text_allows_and_refuses_the_same_tokens(family: Family) -> None:
+    demand = Demand(JsonSchema(_COUNT), tools=(A, B), can_reason=False)
+    constraint = constraint_of(_fresh(family).build(demand))
+    assert constraint.grammar is not None
+    elsewhere = GrammarVocabulary(family.tokenizer, family.format.tokens)
+    sent = llguidance.LLMatcher(elsewhere.ll, constraint.grammar)
+    ends = set()
+    for text in (family.text('{"n":12}'), family.text('{"n":"12"}'), family.calls((B, {"x": 1})), "none of them"):
+        here, there = constraint.start(), RootMatcher(sent.deep_copy(), None, elsewhere.num_tokens)
+        for token_id in elsewhere.encode(text):
+            allowed, also_allowed = here.mask(), there.mask()
+            assert allowed is not None and also_allowed is not None
+            assert np.array_equal(allowed, also_allowed)
+            if not allowed[token_id]:
+                break
+            assert here.forced() == there.forced()
+            here.accept(token_id)
+            there.accept(token_id)
+        assert here.is_complete == there.is_complete
+        ends.add(here.is_complete)
+    assert ends == {True, False}
+
+
+def test_only_what_is_bound_by_a_grammar_has_one() -> None:
+    builder = _fresh()
+    assert builder.build(Demand()).constraint is None
+    bounded = constraint_of(builder.build(Demand(max_reasoning_tokens=3)))
+    assert bounded.grammar is None
+    both = constraint_of(builder.build(Demand(Choice(("yes", "no")), max_reasoning_tokens=3)))
+    assert both.grammar is not None and "yes" in both.grammar
+
+
+def test_a_loosened_grammar_is_sent_as_it_was_compiled() -> None:
+    builder = MachineBuilder(by_name("chatml"), ByteTokenizer())
+    grammar = constraint_of(builder.build(Demand(output=JsonSchema(_TOO_MUCH, is_strict=False)))).grammar
+    assert grammar is not None and "kind" in grammar and "patternProperties" not in grammar

@@ -1,15 +1,18 @@
 """One choice's walk: mask, forced tokens, completion, and what a wrong token does."""
 
+import json
 from dataclasses import replace
 
+import llguidance
 import numpy as np
 import pytest
+from llguidance import LLParserLimits
 
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Tool
 from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema
 from proxy_inference_engine.state_machine.machine import MachineBuilder
-from proxy_inference_engine.state_machine.matcher import GrammarFailure, RootMatcher
+from proxy_inference_engine.state_machine.matcher import GrammarFailure, GrammarTooComplex, RootMatcher
 from proxy_inference_engine.types import Matcher
 from tests.unit.state_machine.families import Family
 from tests.unit.state_machine.vocabularies import END, OTHER_END, PieceTokenizer, constraint_of, start
@@ -132,15 +135,50 @@ def test_a_failed_matcher_stays_failed() -> None:
 
 
 def test_steps_that_take_too_long_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or every other stream would wait for them. The first one is forgiven."""
-    monkeypatch.setattr("proxy_inference_engine.state_machine.matcher._MAX_STEP_S", 0.0)
+    """Or every other stream would wait for them. The first one is forgiven: it may be another process's doing."""
+    monkeypatch.setattr("proxy_inference_engine.state_machine.matcher._SLOW_S", 0.0)
+    monkeypatch.setattr("proxy_inference_engine.state_machine.matcher.MAX_OWED_S", 0.0)
     matcher = start(PLAIN.builder, Demand(output=JsonSchema({"type": "string"})))
     matcher.prepare()
     matcher.accept(ord('"'))
-    with pytest.raises(GrammarFailure, match="too long"):
+    with pytest.raises(GrammarTooComplex, match="too long"):
         matcher.prepare()
     other = start(PLAIN.builder, Demand(output=JsonSchema({"type": "string"})))
     assert ord('"') in _allowed(other), "one request's slowness is not another's"
+
+
+def _limited(grammar: str, limits: LLParserLimits) -> Matcher:
+    """A grammar that nobody tried before it is walked."""
+    compiled = llguidance.LLMatcher(PLAIN.builder.vocabulary.ll, grammar, log_level=0, limits=limits)
+    return RootMatcher(compiled, None, PLAIN.tokenizer.num_tokens)
+
+
+MANY = {"type": "object", "properties": {f"a{number}": {"type": "string"} for number in range(900)}}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "limits", "text"),
+    [
+        ("start: ((/[a-z ]/)?){5000}", LLParserLimits(step_max_items=500), b"a" * 50),
+        (f"start: %json {json.dumps(MANY)}", LLParserLimits(), b'{"a1":"'),
+        ("start: /([a-z]*[b-y]){20,30}x/", LLParserLimits(step_lexer_fuel=300), b"abc" * 30),
+        ("start: /(.*a.{12})/", LLParserLimits(max_lexer_states=60), b"abc" * 30),
+    ],
+    ids=["items", "row", "fuel", "states"],
+)
+def test_a_grammar_over_the_librarys_limits_is_too_complex(grammar: str, limits: LLParserLimits, text: bytes) -> None:
+    matcher = _limited(grammar, limits)
+    with pytest.raises(GrammarTooComplex):
+        for byte in text:
+            assert byte in _allowed(matcher)
+            matcher.accept(byte)
+
+
+def test_a_token_that_was_not_allowed_is_no_complexity() -> None:
+    matcher = start(PLAIN.builder, Demand(output=Choice(("ab",))))
+    with pytest.raises(GrammarFailure) as caught:
+        matcher.accept(ord("x"))
+    assert not isinstance(caught.value, GrammarTooComplex)
 
 
 @pytest.mark.parametrize("token_id", [END, OTHER_END])

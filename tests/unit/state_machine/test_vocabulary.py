@@ -8,9 +8,8 @@ import pytest
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.state_machine.compiler import Compiler
 from proxy_inference_engine.state_machine.demand import Demand, JsonSchema
-from proxy_inference_engine.state_machine.lark import Lark, pattern
 from proxy_inference_engine.state_machine.machine import SPACED, MachineBuilder
-from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, quote
+from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark, pattern, quote
 from tests.unit.state_machine.vocabularies import END, OTHER_END, PieceTokenizer, start
 
 SPECIALS = ("<a>", "</a>", "<a>b", "[X]")

@@ -9,11 +9,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from proxy_inference_engine.formats.labels import Labels
+from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted, ReasoningDelta
-from proxy_inference_engine.output.labelled import Piece, Text
 from proxy_inference_engine.output.parser import Parser
+from proxy_inference_engine.output.pieces import LabelledPiece, VisibleText
 from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ToolChoice
 from proxy_inference_engine.types import Matcher
 from tests.unit.state_machine.families import FAMILIES, Family
@@ -135,10 +135,10 @@ class Said:
     calls: list[tuple[str, str]] = field(default_factory=list)
     num_ended: int = 0
 
-    def add(self, pieces: list[Piece]) -> None:
+    def add(self, pieces: list[LabelledPiece]) -> None:
         for piece in pieces:
             match piece:
-                case Text(text):
+                case VisibleText(text):
                     self.text += text
                 case ReasoningDelta(text):
                     self.reasoning += text

@@ -1,19 +1,17 @@
 """Responses that build on one another: each stores its own turn, and the whole is found for as long as it is needed."""
 
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy_inference_engine.errors import ContextLengthExceeded, QuotaExceeded
 from proxy_inference_engine.store import NUM_EARLIER, Link, Past, Record, Store, StoreLimits, chains
-from proxy_inference_engine.store.database import connect
 from proxy_inference_engine.store.objects import PURGED_ROWS, Key, Objects
+from proxy_inference_engine.store.sqlite.database import connect
 from tests.clock import Clock
-from tests.unit.store.stores import opened
+from tests.unit.store.stores import Where, opened
 
 
 def turn(*names: str) -> list[dict[str, Any]]:
@@ -32,12 +30,6 @@ def said(*ids: str) -> list[dict[str, Any]]:
 async def past(store: Store, id_: str, owner: str = "anna") -> list[dict[str, Any]] | None:
     found = await store.past("response", owner, id_)
     return None if found is None else found.items
-
-
-@pytest.fixture(params=["file", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(tmp_path / "store.db" if request.param == "file" else None) as store:
-        yield store
 
 
 async def test_a_tree_of_responses(store: Store) -> None:
@@ -89,8 +81,8 @@ async def test_what_others_build_on_stays_for_them(store: Store, deleted: str) -
     assert await past(store, "d") == said("a", "b", "c", "d")
 
 
-async def test_a_row_counts_until_nobody_needs_it() -> None:
-    async with opened(None, StoreLimits(max_rows=3)) as store:
+async def test_a_row_counts_until_nobody_needs_it(anywhere: Where) -> None:
+    async with opened(anywhere, StoreLimits(max_rows=3)) as store:
         for id_, previous in (("a", None), ("b", "a"), ("c", "b")):
             await store.save(response(id_, previous))
         for id_ in "ab":

@@ -10,35 +10,42 @@ from pathlib import Path
 
 import pytest
 
-from proxy_inference_engine.store.checkpoints import Checkpoints
-from proxy_inference_engine.store.database import connect, prepare
-from proxy_inference_engine.store.writer import Work, Writer
+from proxy_inference_engine.store.database import StoreConnection
+from proxy_inference_engine.store.sqlite.checkpoints import Checkpoints
+from proxy_inference_engine.store.sqlite.database import SqliteDatabase, connect, prepare
+from proxy_inference_engine.store.writer import StoreWriter, WriteWork
+from tests.polling import HANG_S, wait_until
 
 _NUM_WRITES = 80  # many more than there are between two checkpoints
 _BYTES = 4000  # about a page each
 _INSERT = "INSERT INTO owners VALUES (?, zeroblob(?))"
 
 
-def _nothing(_: sqlite3.Connection) -> bool:
+_tell = SqliteDatabase(None).shown
+
+
+def _nothing(_: StoreConnection) -> bool:
     return False
 
 
 @contextmanager
-def _writing(path: Path, checkpoints: Checkpoints, tidy: Work[bool] = _nothing) -> Iterator[Writer]:
+def _writing(path: Path, checkpoints: Checkpoints, tidy: WriteWork[bool] = _nothing) -> Iterator[StoreWriter]:
     prepare(path)
-    writer = Writer(partial(connect, path), tidy, checkpoints)
+    database = SqliteDatabase(path)
+    database._checkpoints = checkpoints
+    writer = StoreWriter(database, tidy)
     try:
         yield writer
     finally:
         writer.close()
 
 
-def _write(writer: Writer, count: int) -> None:
-    def work(connection: sqlite3.Connection) -> None:
+def _write(writer: StoreWriter, count: int) -> None:
+    def work(connection: StoreConnection) -> None:
         connection.execute(_INSERT, (str(time.monotonic_ns()), _BYTES))
 
     for _ in range(count):
-        writer.submit(work).result(5)
+        writer.submit(work).result(HANG_S)
 
 
 def _log_pages(path: Path) -> int:
@@ -47,15 +54,14 @@ def _log_pages(path: Path) -> int:
 
 def test_the_log_is_emptied_beside_the_writes(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    checkpoints = Checkpoints(partial(connect, path))
+    checkpoints = Checkpoints(partial(connect, path), _tell)
     with _writing(path, checkpoints) as writer:
         for _ in range(40):
             _write(writer, 16)
-            while checkpoints.is_running:
-                time.sleep(0.001)
+            wait_until(lambda: not checkpoints.is_running)
         assert _log_pages(path) < 600, "the log only grows"
         assert path.stat().st_size > 500 * _BYTES, "nothing is in the file itself"
-    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+    assert {file.name for file in tmp_path.iterdir()} == {"store.db", "store.db.reserve"}
 
 
 def test_no_write_waits_for_a_checkpoint_and_tidying_does(tmp_path: Path) -> None:
@@ -65,25 +71,22 @@ def test_no_write_waits_for_a_checkpoint_and_tidying_does(tmp_path: Path) -> Non
 
     def slow() -> sqlite3.Connection:
         has_begun.set()
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(HANG_S)
         return connect(path)
 
-    def tidy(_: sqlite3.Connection) -> bool:
+    def tidy(_: StoreConnection) -> bool:
         nonlocal num_tidied
         num_tidied += 1
         return True  # there is always more
 
-    with _writing(path, Checkpoints(slow), tidy) as writer:
+    with _writing(path, Checkpoints(slow, _tell), tidy) as writer:
         _write(writer, _NUM_WRITES)
-        assert has_begun.is_set()
+        assert has_begun.wait(HANG_S)
         num_before = num_tidied
         _write(writer, _NUM_WRITES)
         assert num_tidied == num_before, "the log grows with rows that could have waited"
         may_go_on.set()
-        deadline = time.monotonic() + 5
-        while num_tidied < num_before + 10:
-            assert time.monotonic() < deadline, "tidying never goes on"
-            time.sleep(0.01)
+        wait_until(lambda: num_tidied >= num_before + 10)
 
 
 def test_a_checkpoint_that_fails_is_logged_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -97,8 +100,16 @@ def test_a_checkpoint_that_fails_is_logged_and_tried_again(tmp_path: Path, caplo
             raise sqlite3.OperationalError("unable to open database file")
         return connect(path)
 
-    with _writing(path, Checkpoints(broken_at_first)) as writer:
-        _write(writer, _NUM_WRITES)
-        (count,) = writer.submit(lambda c: c.execute("SELECT count(*) FROM owners").fetchone()).result(5)
-    assert count == _NUM_WRITES and num_tries == 3
+    num_writes = 0
+
+    def write_on() -> bool:
+        nonlocal num_writes
+        _write(writer, 16)
+        num_writes += 16
+        return num_tries == 3
+
+    with _writing(path, Checkpoints(broken_at_first, _tell)) as writer:
+        wait_until(write_on)
+        (count,) = writer.submit(lambda c: c.execute("SELECT count(*) FROM owners").fetchone()).result(HANG_S)
+    assert count == num_writes and num_tries == 3
     assert [line.fields["reason"] for line in caplog.records] == ["unable to open database file"] * 2  # type: ignore[attr-defined]  # ours

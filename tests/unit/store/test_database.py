@@ -1,8 +1,6 @@
 """Whatever is found in the folder, the server starts with a whole database or says in one line why not."""
 
-import asyncio
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -10,9 +8,10 @@ import pytest
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.store import Record, Store, StoreLimits
-from proxy_inference_engine.store.database import VERSION, connect, prepare
 from proxy_inference_engine.store.objects import PURGED_ROWS, Key, Objects
+from proxy_inference_engine.store.sqlite.database import connect, prepare
 from tests.clock import Clock
+from tests.polling import until
 from tests.unit.store.stores import ids, opened, record
 
 _TORN = 4096  # where the second page begins
@@ -70,19 +69,6 @@ async def test_tables_that_were_begun_and_not_finished_are_made(tmp_path: Path) 
         await store.save(record("x"))
 
 
-@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, 0])
-def test_another_version_is_refused_and_kept(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "store.db"
-    prepare(path)
-    with closing(connect(path)) as connection:
-        connection.execute("UPDATE schema SET version = ?", (version,))
-    with pytest.raises(StartupError, match=f"version {version}.*PIE_DATA_DIR") as caught:
-        Store.open(path)
-    assert "\n" not in caught.value.message
-    with closing(connect(path)) as connection:
-        assert connection.execute("SELECT version FROM schema").fetchone() == (version,)
-
-
 @pytest.mark.parametrize("name", ["file/store.db", "folder"])
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
@@ -130,7 +116,7 @@ async def test_responses_of_another_living_server_go_on(tmp_path: Path) -> None:
                 "x": "completed",
                 "y": "failed",
             }
-    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+    assert {file.name for file in tmp_path.iterdir()} == {"store.db", "store.db.reserve"}
 
 
 def count(connection: sqlite3.Connection) -> int:
@@ -173,10 +159,7 @@ async def test_a_store_purges_by_itself(tmp_path: Path) -> None:
     clock.now += StoreLimits().ttl_seconds
     async with opened(path, clock=clock) as store:
         with closing(connect(path)) as connection:
-            deadline = time.monotonic() + 10
-            while count(connection) > 0:
-                assert time.monotonic() < deadline, "nothing is purged"
-                await asyncio.sleep(0.01)
+            await until(lambda: count(connection) == 0)
         await store.save(record("new"))
         assert await ids(store) == ["new"]
 

@@ -12,24 +12,27 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.errors import PieError, QuotaExceeded, StoreError
-from proxy_inference_engine.store import StoreLimits, database
-from proxy_inference_engine.store.database import connect, prepare
-from proxy_inference_engine.store.writer import Writer
+from proxy_inference_engine.store import StoreLimits
+from proxy_inference_engine.store.database import StoreConnection
+from proxy_inference_engine.store.sqlite import database
+from proxy_inference_engine.store.sqlite.database import SqliteDatabase, connect, prepare
+from proxy_inference_engine.store.writer import StoreWriter
+from tests.polling import HANG_S
 from tests.unit.store.stores import ids, opened, record
 
 
-class Table:
+class Table(SqliteDatabase):
     """A writer on a plain table, which counts its commits."""
 
     def __init__(self, max_pages: int | None) -> None:
+        super().__init__(None, max_pages)
         self.num_commits = 0
         self.at_commit: Callable[[], None] = lambda: None
-        self._max_pages = max_pages
-        self.writer = Writer(self._connect, lambda _: False)
-        self.writer.submit(lambda c: c.execute("CREATE TABLE t (x TEXT UNIQUE)")).result(5)
+        self.writer = StoreWriter(self, lambda _: False)
+        self.writer.submit(lambda c: c.execute("CREATE TABLE t (x TEXT UNIQUE)")).result(HANG_S)
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = connect(None, max_pages=self._max_pages)
+    def connect(self, *, reads: bool = False) -> sqlite3.Connection:
+        connection = super().connect(reads=reads)
         connection.set_trace_callback(self._count)
         return connection
 
@@ -39,7 +42,7 @@ class Table:
             self.at_commit()
 
     def insert(self, text: str, refusal: Exception | None = None) -> Future[str]:
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: StoreConnection) -> str:
             connection.execute("INSERT INTO t VALUES (?)", (text,))
             if refusal is not None:
                 raise refusal
@@ -48,24 +51,24 @@ class Table:
         return self.writer.submit(work)
 
     def rows(self) -> list[str]:
-        return self.writer.submit(lambda c: [row[0] for row in c.execute("SELECT x FROM t")]).result(5)
+        return self.writer.submit(lambda c: [row[0] for row in c.execute("SELECT x FROM t")]).result(HANG_S)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """What is submitted inside waits together."""
         begun, may_end = threading.Event(), threading.Event()
 
-        def work(_: sqlite3.Connection) -> None:
+        def work(_: StoreConnection) -> None:
             begun.set()
-            may_end.wait(5)
+            may_end.wait(HANG_S)
 
         blocking = self.writer.submit(work)
-        assert begun.wait(5)
+        assert begun.wait(HANG_S)
         try:
             yield
         finally:
             may_end.set()
-            blocking.result(5)
+            blocking.result(HANG_S)
 
 
 @contextmanager
@@ -83,7 +86,7 @@ def test_writes_that_wait_share_a_commit() -> None:
             before = made.num_commits
             waiting = [made.insert(str(number)) for number in range(100)]
             assert not any(future.done() for future in waiting)
-        assert [future.result(5) for future in waiting] == [str(number) for number in range(100)]
+        assert [future.result(HANG_S) for future in waiting] == [str(number) for number in range(100)]
         assert made.num_commits - before == 2  # the one that blocked, and one for all that waited
 
 
@@ -105,9 +108,9 @@ def test_one_that_fails_fails_alone(error: Exception) -> None:
             before = made.insert("before")
             failing = made.insert("failing", error)
             after = made.insert("after")
-        assert (before.result(5), after.result(5)) == ("before", "after")
+        assert (before.result(HANG_S), after.result(HANG_S)) == ("before", "after")
         with pytest.raises(type(error)):
-            failing.result(5)
+            failing.result(HANG_S)
         assert made.rows() == ["before", "after"], "what failed left a trace"
 
 
@@ -115,7 +118,7 @@ def test_one_that_breaks_a_rule_of_the_table_fails_alone() -> None:
     with table() as made:
         with made.busy():
             futures = [made.insert(text) for text in ("one", "one", "two")]
-        assert [type(future.exception(5)) for future in futures] == [type(None), StoreError, type(None)]
+        assert [type(future.exception(HANG_S)) for future in futures] == [type(None), StoreError, type(None)]
         assert made.rows() == ["one", "two"]
 
 
@@ -123,7 +126,7 @@ def test_one_that_does_not_fit_lets_the_others_pass() -> None:
     with table(max_pages=30) as made:
         with made.busy():
             futures = [made.insert("small"), made.insert("x" * 200_000), made.insert("also small")]
-        assert [type(future.exception(5)) for future in futures] == [type(None), StoreError, type(None)]
+        assert [type(future.exception(HANG_S)) for future in futures] == [type(None), StoreError, type(None)]
         assert made.rows() == ["small", "also small"]
 
 
@@ -133,7 +136,7 @@ def test_what_was_submitted_is_written_before_the_end() -> None:
             waiting = [made.insert(str(number)) for number in range(300)]
             closing = threading.Thread(target=made.writer.close)
             closing.start()
-        closing.join(5)
+        closing.join(HANG_S)
         assert all(future.done() and future.exception() is None for future in waiting)
         with pytest.raises(StoreError):
             made.insert("late")
@@ -217,12 +220,12 @@ async def test_a_disk_that_fails_is_said_and_gets_better(
 
 def test_a_file_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "later" / "store.db"
-    writer = Writer(partial(connect, path), lambda _: False)
+    writer = StoreWriter(SqliteDatabase(path), lambda _: False)
     try:
         with pytest.raises(PieError):
-            writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(5)
+            writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(HANG_S)
         prepare(path)
-        assert writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(5) == []
+        assert writer.submit(lambda c: c.execute("SELECT 1 FROM objects").fetchall()).result(HANG_S) == []
     finally:
         writer.close()
 
@@ -232,19 +235,19 @@ def test_only_tidying_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     prepare(path)
     tidied: list[int] = []
 
-    def tidy(connection: sqlite3.Connection) -> bool:
+    def tidy(connection: StoreConnection) -> bool:
         tidied.append(synchronous(connection))
         return len(tidied) < 3
 
-    def synchronous(connection: sqlite3.Connection) -> int:
+    def synchronous(connection: StoreConnection) -> int:
         (level,) = connection.execute("PRAGMA synchronous").fetchone()
         assert isinstance(level, int)
         return level
 
     normal, full = 1, 2
-    writer = Writer(partial(connect, path), tidy)
+    writer = StoreWriter(SqliteDatabase(path), tidy)
     try:
-        levels = [writer.submit(synchronous).result(5) for _ in range(5)]
+        levels = [writer.submit(synchronous).result(HANG_S) for _ in range(5)]
     finally:
         writer.close()
     assert levels == [full] * 5 and tidied and set(tidied) == {normal}
@@ -255,14 +258,14 @@ def test_tidying_that_fails_changes_nothing_for_writes(tmp_path: Path) -> None:
     prepare(path)
     has_failed = threading.Event()
 
-    def tidy(connection: sqlite3.Connection) -> bool:
+    def tidy(connection: StoreConnection) -> bool:
         has_failed.set()
         raise sqlite3.OperationalError("no")
 
-    writer = Writer(partial(connect, path), tidy)
+    writer = StoreWriter(SqliteDatabase(path), tidy)
     try:
-        writer.submit(lambda _: None).result(5)
-        assert has_failed.wait(5)
-        assert writer.submit(lambda c: c.execute("PRAGMA synchronous").fetchone()).result(5) == (2,)
+        writer.submit(lambda _: None).result(HANG_S)
+        assert has_failed.wait(HANG_S)
+        assert writer.submit(lambda c: c.execute("PRAGMA synchronous").fetchone()).result(HANG_S) == (2,)
     finally:
         writer.close()

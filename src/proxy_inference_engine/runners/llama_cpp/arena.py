@@ -30,6 +30,7 @@ class Arena:
         self._free: list[tuple[int, int]] = [(0, self.num_bytes)] if self.num_bytes else []  # (start, size)
         self._num_shared: dict[int, int] = {}  # start → owners besides the first
         self._memory = np.empty(0, np.uint8)
+        self._is_closed = threading.Event()
         if self.num_bytes:
             try:
                 self._memory = np.frombuffer(mmap.mmap(-1, self.num_bytes), np.uint8)
@@ -38,9 +39,14 @@ class Arena:
 
     def warm(self) -> threading.Thread:
         """Fault the pages in from a thread of its own, half of the time asleep. Where the system can't, do nothing."""
-        thread = threading.Thread(target=_populate, args=(self._memory,), name="warm-arena", daemon=True)
+        arguments = (self._memory, self._is_closed)
+        thread = threading.Thread(target=_populate, args=arguments, name="warm-arena", daemon=True)
         thread.start()
         return thread
+
+    def close(self) -> None:
+        """No more pages are faulted in; the memory goes when the last buffer does."""
+        self._is_closed.set()
 
     def allocate(self, num_bytes: int) -> tuple[int | None, Bytes]:
         """A buffer and the ticket to give it back with (None: it is the heap's)."""
@@ -81,7 +87,7 @@ class Arena:
         return sum(size for _, size in self._free)
 
 
-def _populate(memory: Bytes) -> None:
+def _populate(memory: Bytes, is_closed: threading.Event) -> None:
     if not hasattr(mmap, "MADV_HUGEPAGE"):  # not Linux
         return
     library = ctypes.CDLL(None)  # a plain call through ctypes lets other threads run meanwhile
@@ -90,4 +96,5 @@ def _populate(memory: Bytes) -> None:
         size = min(_PIECE, len(memory) - start)
         if library.madvise(ctypes.c_void_p(memory.ctypes.data + start), ctypes.c_size_t(size), _POPULATE_WRITE):
             return
-        time.sleep(time.perf_counter() - began)
+        if is_closed.wait(time.perf_counter() - began):
+            return

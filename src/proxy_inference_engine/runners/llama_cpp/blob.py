@@ -1,7 +1,7 @@
 """The layout of llama.cpp's sequence state, so that KV can be cut and joined outside the library.
 
-The format is private to the library's version: `Layout.read` refuses anything it does not recognise byte for byte, and
-the runner proves at load that a spliced state computes what the original did. Without a layout, whole blobs serve.
+The format is private to the library's version: `KvLayout.read` refuses anything it does not recognise byte for byte,
+and the runner proves at load that a spliced state computes what the original did. Without a layout, whole blobs serve.
 
     magic, seq_id, n_stream, then per stream: n_cells [n_cells × (pos, 1, seq_id)] v_trans n_layer
     per layer: k_type, k_row_bytes, n_cells × row        per layer: v_type, v_row_bytes, n_cells × row
@@ -33,7 +33,7 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KvLayout:
     magic: int
     is_transposed: int
     planes: tuple[Plane, ...]
@@ -57,7 +57,7 @@ class Layout:
         ]
 
     def blob_views(self, blob: Bytes, num_tokens: int, num_streams: int, stream: int) -> list[Bytes]:
-        """The same views into a whole blob whose cells are those of `stream`."""
+        """Views (outer, tokens, inner) of the planes inside a whole blob, whose cells are those of `stream`."""
         offset = 12 + 4 * (stream + 1) + num_tokens * _CELL.itemsize + 8
         views = []
         for plane in self.planes:
@@ -82,7 +82,7 @@ class Layout:
         blob[offset:] = 0
 
     @classmethod
-    def read(cls, blob: Bytes, num_tokens: int, num_streams: int) -> "Layout | None":
+    def read(cls, blob: Bytes, num_tokens: int, num_streams: int) -> "KvLayout | None":
         """The layout of a blob of stream 0 that holds `num_tokens`; None if it is not of the form above."""
         raw = blob.tobytes()
         if len(raw) < 16 + num_tokens * _CELL.itemsize + 8:

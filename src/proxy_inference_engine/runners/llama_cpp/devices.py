@@ -2,25 +2,20 @@
 
 import ctypes
 
-from llama_cpp import _ggml
-
-from proxy_inference_engine.runners.llama_cpp import library
+from proxy_inference_engine.runners.llama_cpp.binding import Binding
 
 ALL_LAYERS = 999  # more than any model has; the output layer counts as one, too
 _GPU_KINDS = (1, 2)  # ggml's numbers for a card of its own, and for one that shares the host's memory
 _WEIGHTS_SHARE = 0.8  # of what is free; the rest is for KV and for what a pass needs
 
 
-def free_gpu_bytes() -> int:
-    """Of all GPUs together; 0 without one."""
-    library.start()
-    ggml = _ggml.libggml
-    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+def free_gpu_bytes(llama: Binding) -> int:
+    """Memory that is free on all GPUs together; 0 without one."""
     free, total, num_bytes = ctypes.c_size_t(), ctypes.c_size_t(), 0
-    for index in range(ggml.ggml_backend_dev_count()):
-        device = ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(index)))
-        if ggml.ggml_backend_dev_type(device) in _GPU_KINDS:
-            ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    for index in range(llama.ggml_backend_dev_count()):
+        device = llama.ggml_backend_dev_get(index)
+        if llama.ggml_backend_dev_type(device) in _GPU_KINDS:
+            llama.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
             num_bytes += free.value
     return num_bytes
 

@@ -7,10 +7,10 @@ llama.cpp pools. The context is unified: with a stream per text, llama.cpp pools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import llama_cpp
 import numpy as np
 
 from proxy_inference_engine.runners.base import EmbeddingInfo, Pooling, Row, TokenIds, Vectors
+from proxy_inference_engine.runners.llama_cpp.binding import floats
 from proxy_inference_engine.runners.llama_cpp.lane import Batch
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
@@ -45,7 +45,7 @@ class LlamaEmbedder:
         self._threads = threads
         pooling = _POOLINGS.get(model.metadata(f"{model.architecture}.pooling_type"), "mean")
         self._is_divisible = model.can_generate and pooling != "rank"
-        self._width = int(llama_cpp.llama_model_n_embd_out(model.handle))
+        self._width = int(model.llama.llama_model_n_embd_out(model.handle))
         self._context: _EmbeddingContext | None = None
         self._work: _Work | None = None
         prefix, middle, suffix = vocabulary.frame()
@@ -135,7 +135,8 @@ class _EmbeddingContext:
     """One llama_context that gives vectors."""
 
     def __init__(self, model: Model, *, num_cells: int, num_batch: int, pooling: int, threads: int) -> None:
-        params = llama_cpp.llama_context_default_params()
+        self._llama = model.llama
+        params = self._llama.llama_context_default_params()
         params.n_ctx = num_cells
         params.n_seq_max = _MAX_TEXTS
         params.kv_unified = True
@@ -145,38 +146,37 @@ class _EmbeddingContext:
         params.pooling_type = pooling
         params.no_perf = True
         self.num_cells = num_cells
-        self._width = int(llama_cpp.llama_model_n_embd_out(model.handle))
+        self._width = int(self._llama.llama_model_n_embd_out(model.handle))
         self._model = model  # the context refers to it
-        self._context = llama_cpp.llama_init_from_model(model.handle, params)
+        self._context = self._llama.llama_init_from_model(model.handle, params)
         if not self._context:
             raise MemoryError(f"llama.cpp could not make an embedding context of {num_cells} tokens")
-        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._memory = self._llama.llama_get_memory(self._context)
         self._batch = Batch(num_batch)
 
     def clear(self) -> None:
         if self._memory:  # an encoder has none
-            llama_cpp.llama_memory_clear(self._memory, False)
+            self._llama.llama_memory_clear(self._memory, False)
 
     def token_vectors(self, rows: Sequence[Row]) -> Vectors:
         """(tokens, dimensions): a view that the next call overwrites."""
         num_tokens = self._decode(rows)
-        pointer = llama_cpp.llama_get_embeddings(self._context)
-        return np.ctypeslib.as_array(pointer, shape=(num_tokens, self._width))
+        return floats(self._llama.llama_get_embeddings(self._context), num_tokens, self._width)
 
     def text_vectors(self, rows: Sequence[Row], width: int) -> Vectors:
         """(texts, width)"""
         self._decode(rows)
-        pointers = [llama_cpp.llama_get_embeddings_seq(self._context, row.slot) for row in rows]
-        return np.stack([np.ctypeslib.as_array(pointer, shape=(width,)).copy() for pointer in pointers])
+        addresses = [self._llama.llama_get_embeddings_seq(self._context, row.slot) for row in rows]
+        return np.stack([floats(address, width) for address in addresses])
 
     def _decode(self, rows: Sequence[Row]) -> int:
         num_tokens = self._batch.fill(rows, 0)
-        status = llama_cpp.llama_decode(self._context, self._batch.struct)
+        status = self._llama.llama_decode(self._context, self._batch.struct)
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status} for embeddings")
         return num_tokens
 
     def close(self) -> None:
         if self._context:
-            llama_cpp.llama_free(self._context)
+            self._llama.llama_free(self._context)
             self._context = None

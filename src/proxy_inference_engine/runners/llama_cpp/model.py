@@ -5,10 +5,11 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import llama_cpp
-
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.runners.llama_cpp import huge_pages, library
+from proxy_inference_engine.runners.llama_cpp import huge_pages
+from proxy_inference_engine.runners.llama_cpp.binding import LLAMA_LOAD_MODE_NONE, progress_callback
+from proxy_inference_engine.runners.llama_cpp.library import Library, start
+from proxy_inference_engine.runners.llama_cpp.soundness import check_soundness
 
 _MAX_READ_BYTES = 1 << 30  # read, so that huge pages can be under it; a larger file is mapped and need not fit
 _SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 16
@@ -23,7 +24,7 @@ _ENCODERS = frozenset({"gemma-embedding", "t5encoder"})  # besides those with BE
 
 
 class Model:
-    """Owns a llama_model."""
+    """Owns a llama_model. Without a library it is loaded by the one that is the best here."""
 
     def __init__(
         self,
@@ -32,24 +33,29 @@ class Model:
         gpu_layers: int = 0,
         vocab_only: bool = False,
         on_progress: Callable[[float], None] | None = None,
+        library: Library | None = None,
+        can_map: bool = True,
     ) -> None:
-        library.start()
-        params = llama_cpp.llama_model_default_params()
+        """`can_map` False: a large file is read too. One that is cut while it is mapped ends the whole process."""
+        check_soundness(path)
+        self.library = library or start()
+        self.llama = self.library.binding
+        params = self.llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.vocab_only = vocab_only
-        is_read = path.stat().st_size <= _MAX_READ_BYTES
+        is_read = not can_map or path.stat().st_size <= _MAX_READ_BYTES
         if is_read:
-            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-        self._progress = llama_cpp.llama_progress_callback(lambda share, _: _report(on_progress, share))
+            params.load_mode = LLAMA_LOAD_MODE_NONE
+        self._progress = progress_callback(lambda share, _: _report(on_progress, share))
         params.progress_callback = self._progress
-        self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        self.handle = self.llama.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             reason = "not a model it knows, or a damaged file (then download it again)"
             raise StartupError(f"llama.cpp cannot load {path.name!r}: {reason}")
         if is_read and not vocab_only:
             huge_pages.gather()
         self.path = path
-        self.vocab = llama_cpp.llama_model_get_vocab(self.handle)
+        self.vocab = self.llama.llama_model_get_vocab(self.handle)
 
     @property
     def architecture(self) -> str:
@@ -58,20 +64,20 @@ class Model:
     @property
     def description(self) -> str:
         buffer = ctypes.create_string_buffer(256)
-        llama_cpp.llama_model_desc(self.handle, buffer, len(buffer))
+        self.llama.llama_model_desc(self.handle, buffer, len(buffer))
         return buffer.value.decode(errors="replace")
 
     @property
     def context_tokens(self) -> int:
-        return int(llama_cpp.llama_model_n_ctx_train(self.handle))
+        return int(self.llama.llama_model_n_ctx_train(self.handle))
 
     @property
     def num_parameters(self) -> int:
-        return int(llama_cpp.llama_model_n_params(self.handle))
+        return int(self.llama.llama_model_n_params(self.handle))
 
     @property
     def num_bytes(self) -> int:
-        return int(llama_cpp.llama_model_size(self.handle))
+        return int(self.llama.llama_model_size(self.handle))
 
     @property
     def digest(self) -> str:
@@ -79,15 +85,15 @@ class Model:
 
     @property
     def num_layers(self) -> int:
-        return int(llama_cpp.llama_model_n_layer(self.handle))
+        return int(self.llama.llama_model_n_layer(self.handle))
 
     @property
     def has_plain_attention(self) -> bool:
         """Neither a sliding window nor recurrent state: any prefix of a sequence's KV is the prefix's KV."""
         return not (
-            llama_cpp.llama_model_n_swa(self.handle)
-            or llama_cpp.llama_model_is_recurrent(self.handle)
-            or llama_cpp.llama_model_is_hybrid(self.handle)
+            self.llama.llama_model_n_swa(self.handle)
+            or self.llama.llama_model_is_recurrent(self.handle)
+            or self.llama.llama_model_is_hybrid(self.handle)
         )
 
     @property
@@ -99,7 +105,7 @@ class Model:
 
     @property
     def chat_template(self) -> str | None:
-        text = llama_cpp.llama_model_chat_template(self.handle, None)
+        text = self.llama.llama_model_chat_template(self.handle, None)
         return text.decode(errors="replace") if text else None
 
     @property
@@ -113,21 +119,21 @@ class Model:
         """Numbers one token leaves in the K cache, and as many in the V cache, over all layers (an estimate)."""
         width = int(self.metadata(f"{self.architecture}.attention.key_length") or 0)
         if not width:
-            heads = max(1, llama_cpp.llama_model_n_head(self.handle))
-            width = int(llama_cpp.llama_model_n_embd(self.handle)) // heads
-        return self.num_layers * width * int(llama_cpp.llama_model_n_head_kv(self.handle))
+            heads = max(1, self.llama.llama_model_n_head(self.handle))
+            width = int(self.llama.llama_model_n_embd(self.handle)) // heads
+        return self.num_layers * width * int(self.llama.llama_model_n_head_kv(self.handle))
 
     def metadata(self, key: str) -> str | None:
         buffer = ctypes.create_string_buffer(4096)
-        length = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        length = self.llama.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
         if length >= len(buffer):
             buffer = ctypes.create_string_buffer(length + 1)
-            llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+            self.llama.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
         return buffer.value.decode(errors="replace") if length >= 0 else None
 
     def close(self) -> None:
         if self.handle:
-            llama_cpp.llama_model_free(self.handle)
+            self.llama.llama_model_free(self.handle)
             self.handle = None
 
 
@@ -138,7 +144,7 @@ def _report(on_progress: Callable[[float], None] | None, share: float) -> bool:
 
 
 def sampled_digest(path: Path) -> str:
-    """Of pieces from all over the file: other weights of the same name and size differ in them."""
+    """A digest of pieces from all over a file: other weights of the same name and size differ in them."""
     last = max(0, path.stat().st_size - _SAMPLE_BYTES)
     digest = hashlib.sha256()
     with path.open("rb") as file:

@@ -1,27 +1,26 @@
 """The llama.cpp runner: lanes of contexts over one model, and KV that moves in and out of them as segments."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
-from proxy_inference_engine.runners.base import Chooser, Eyes, Lane, Logits, ModelInfo, Packer, Row, Segment
-from proxy_inference_engine.runners.llama_cpp import library
+from proxy_inference_engine.runners.base import Chooser, ImageEncoder, Lane, Logits, ModelInfo, Packer, Row, Segment
+from proxy_inference_engine.runners.llama_cpp.adapters import Adapters
 from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
-from proxy_inference_engine.runners.llama_cpp.blob import Layout
+from proxy_inference_engine.runners.llama_cpp.blob import KvLayout
+from proxy_inference_engine.runners.llama_cpp.crew import Crew
 from proxy_inference_engine.runners.llama_cpp.embedding import LlamaEmbedder
 from proxy_inference_engine.runners.llama_cpp.lane import MAX_BATCH, LaneContext, LaneSettings
-from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.runners.llama_cpp.model import Model, sampled_digest
 from proxy_inference_engine.runners.llama_cpp.segment import BlobSegment, KvSegment, SegmentPacker
-from proxy_inference_engine.runners.llama_cpp.sight import decode_seeing
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
+from proxy_inference_engine.runners.llama_cpp.vision.runs import Vision
 from proxy_inference_engine.types import ImageSpan
-
-if TYPE_CHECKING:  # the multimodal library is loaded only for a model that has eyes
-    from proxy_inference_engine.runners.llama_cpp.vision import Vision
 
 _MAX_LOGITS = 128  # rows of logits a step can return, for echoed prompts
 _PROBE_TOKENS = 24
@@ -32,9 +31,11 @@ class Settings:
     name: str
     lanes: tuple[Lane, ...]
     threads: int
+    are_threads_fixed: bool = False  # also when other programs want the cores
     is_exact: bool = False
     has_flash: bool = True
     cache_bytes: int = 0  # memory set aside for exported KV
+    adapters: Mapping[str, Path] = field(default_factory=dict)  # LoRA files by name
 
 
 class LlamaRunner:
@@ -42,11 +43,23 @@ class LlamaRunner:
 
     chooser: Chooser | None = None
 
-    def __init__(self, model: Model, settings: Settings, vision: "Vision | None" = None) -> None:
+    def __init__(self, model: Model, settings: Settings, vision: Vision | None = None) -> None:
+        """The model and what sees images are the runner's from now on, also where it raises."""
         self._model = model
         self._vision = vision
-        self.eyes: Eyes | None = vision.eyes if vision is not None else None
+        self.image_encoder: ImageEncoder | None = vision.image_encoder if vision is not None else None
         self._settings = settings
+        with ExitStack() as owned:
+            owned.callback(model.close)
+            self._set_up(model, settings, owned)
+            self._owned = owned.pop_all()  # what `close` frees, the last first
+
+    def _set_up(self, model: Model, settings: Settings, owned: ExitStack) -> None:
+        self._crew = Crew(settings.threads, is_fixed=settings.are_threads_fixed)
+        self._adapters = Adapters(model, settings.adapters)
+        owned.callback(self._adapters.close)
+        if self._vision is not None:
+            owned.callback(self._vision.close)
         self.tokenizer = Vocabulary(model)
         self.lanes = settings.lanes
         self.max_batch_tokens = MAX_BATCH
@@ -56,12 +69,15 @@ class LlamaRunner:
         self._contexts: list[LaneContext | None] = [None] * len(self.lanes)
         self.cache_bytes = settings.cache_bytes
         self._arena = Arena(settings.cache_bytes)
+        owned.callback(self._close_contexts)
+        owned.callback(self._arena.close)
         self._arena.warm()
         self._staging: Bytes = np.empty(0, np.uint8)
         self._held = [0] * len(self._lane_of)  # tokens in each slot
         self._images: list[tuple[ImageSpan, ...]] = [()] * len(self._lane_of)  # where some of them are
         longest = max(lane.slot_tokens for lane in settings.lanes)
         self.embedder = LlamaEmbedder(model, self.tokenizer, threads=settings.threads, max_tokens=longest)
+        owned.callback(self.embedder.close)
         self._layout = self._probe() if model.can_generate and model.has_plain_attention else None
         self.can_splice = self._layout is not None
         self.packer: Packer | None = SegmentPacker(self._arena, self._layout)
@@ -132,29 +148,44 @@ class LlamaRunner:
         context.write_state(index, blob)
 
     def rest(self) -> None:
-        """A context keeps what passes need for its life."""
+        """Give nothing back: a context keeps what its passes need for as long as it lives."""
 
     def close(self) -> None:
+        self._owned.close()
+
+    def _close_contexts(self) -> None:
         for context in self._contexts:
             if context is not None:
                 context.close()
         self._contexts = [None] * len(self.lanes)
-        self.embedder.close()
-        if self._vision is not None:
-            self._vision.close()
-        self._model.close()
 
     def _decode(self, rows: list[Row], lane: int) -> list[Logits]:
         context, first_slot = self._context(lane), self._first[lane]
+        if self._settings.adapters:
+            return self._decode_adapted(rows, context, first_slot)
+        return self._decode_alike(rows, context, first_slot)
+
+    def _decode_adapted(self, rows: list[Row], context: LaneContext, first_slot: int) -> list[Logits]:
+        """A pass for each adapter: llama.cpp computes all rows of one with the same. In the order of the rows."""
+        logits: dict[int, Logits] = {}
+        for adapter in dict.fromkeys(row.adapter for row in rows):
+            alike = [row for row in rows if row.adapter == adapter]
+            context.use(adapter, self._adapters)
+            # A copy: the next pass writes where these are.
+            computed = self._decode_alike(alike, context, first_slot)
+            logits |= {row.slot: part.copy() for row, part in zip(alike, computed, strict=True)}
+        return [logits[row.slot] for row in rows]
+
+    def _decode_alike(self, rows: list[Row], context: LaneContext, first_slot: int) -> list[Logits]:
         if self._vision is None or not any(row.images for row in rows):
             return context.decode(rows, first_slot)
-        return decode_seeing(self._vision.parts, context, rows, first_slot)
+        return self._vision.decode(context, rows, first_slot)
 
     def _context(self, lane: int) -> LaneContext:
         context = self._contexts[lane]
         if context is None:
             settings = LaneSettings(
-                threads=self._settings.threads,
+                crew=self._crew,
                 is_exact=self._settings.is_exact,
                 has_flash=self._settings.has_flash,
                 max_logits=self.max_logits,
@@ -172,14 +203,14 @@ class LlamaRunner:
             self._staging = np.empty(num_bytes + num_bytes // 2, np.uint8)
         return self._staging[:num_bytes]
 
-    def _probe(self) -> Layout | None:
+    def _probe(self) -> KvLayout | None:
         """Read the state's layout off a real one, then prove that a divided and joined state computes the same."""
         ids = np.arange(1, _PROBE_TOKENS + 1, dtype=np.int32) % self.tokenizer.num_tokens
         context = self._context(0)
         self.forward([Row(0, 0, ids, 1)])
         blob = np.empty(context.state_bytes(0), np.uint8)
         context.read_state(0, blob)
-        layout = Layout.read(blob, _PROBE_TOKENS, context.lane.num_slots)
+        layout = KvLayout.read(blob, _PROBE_TOKENS, context.lane.num_slots)
         if layout is not None:
             expected = self.forward([Row(0, _PROBE_TOKENS, ids[:1], 1)])[0].copy()
             self.truncate(0, _PROBE_TOKENS)
@@ -202,10 +233,12 @@ class LlamaRunner:
             model.num_bytes,
             model.digest,
             model.description,
-            library.version(),
+            model.library.version,
             settings.is_exact,
             settings.has_flash,
             self._vision.identity if self._vision else None,
+            # A prefix on disk is an adapter's by its name alone.
+            *((name, sampled_digest(path)) for name, path in settings.adapters.items()),
         )
         token_bytes = self._layout.token_bytes if self._layout else 4 * model.num_kv_values
         return ModelInfo(

@@ -2,7 +2,7 @@
 
 from proxy_inference_engine.runners.base import Segment
 from proxy_inference_engine.runners.llama_cpp.arena import Arena, Bytes
-from proxy_inference_engine.runners.llama_cpp.blob import Layout
+from proxy_inference_engine.runners.llama_cpp.blob import KvLayout
 
 
 class KvSegment:
@@ -10,7 +10,7 @@ class KvSegment:
 
     __slots__ = ("_arena", "_layout", "data", "num_tokens", "ticket")
 
-    def __init__(self, arena: Arena, layout: Layout, num_tokens: int) -> None:
+    def __init__(self, arena: Arena, layout: KvLayout, num_tokens: int) -> None:
         self._arena = arena
         self._layout = layout
         self.num_tokens = num_tokens
@@ -64,14 +64,14 @@ class BlobSegment:
 class SegmentPacker:
     """Segments are bytes already. Implements `base.Packer`; without a layout, for whole blobs."""
 
-    def __init__(self, arena: Arena, layout: Layout | None) -> None:
+    def __init__(self, arena: Arena, layout: KvLayout | None) -> None:
         self._arena = arena
         self._layout = layout
         self._packed: dict[int, int | None] = {}  # id of the bytes → the arena's ticket
         self.layout = "whole" if layout is None else repr(layout)
 
     def pack(self, segment: Segment) -> Bytes:
-        """No copy: the arena keeps the bytes."""
+        """The segment's own bytes, not a copy: the arena keeps them until `release`."""
         assert isinstance(segment, KvSegment | BlobSegment)
         self._arena.share(segment.ticket)
         data = segment.data[:]  # another object for each call

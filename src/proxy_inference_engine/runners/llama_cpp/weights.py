@@ -10,58 +10,65 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-import llama_cpp
-
-from proxy_inference_engine.runners.llama_cpp import library
-from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.runners.llama_cpp.conversion import convert
+from proxy_inference_engine.runners.llama_cpp.header import GgufHeader, read_header
 
 _log = logging.getLogger(__name__)
 
-_SLOW_FILE_TYPES = {"3": "Q4_1", "8": "Q5_0", "9": "Q5_1"}  # general.file_type of what has no batch kernels
-_Q8_0 = 7
-_MAX_BYTES = 1 << 30  # beyond, decoding is bound by the bytes of the weights, and Q8_0 has more of them
+_SLOW_FILE_TYPES = {3: "Q4_1", 8: "Q5_0", 9: "Q5_1"}  # general.file_type of what has no batch kernels
+MAX_BYTES = 1 << 30  # beyond, decoding is bound by the bytes of the weights, and Q8_0 has more of them
+MAX_GROWTH = 34 / 18  # of a file by its conversion: bytes of a block in Q8_0 and in the narrowest of the slow ones
+_MANNER = "q8_0 of slow tensors, 1"  # changes with what is written, so that older files are not taken for it
 
 
-def fastest_weights(path: Path, *, cache_dir: Path, threads: int, report: Callable[[str], None]) -> Path:
+def fastest_weights(
+    path: Path,
+    *,
+    cache_dir: Path,
+    threads: int,
+    report: Callable[[str], None],
+    on_progress: Callable[[float], None] | None = None,
+) -> Path:
     """The file to load: the given one, or its conversion. Whatever goes wrong, the given one."""
-    library.start()
-    if not _is_slow(path):
+    if not is_slow(path):
         return path
     status = path.stat()
-    facts = (str(path.resolve()), status.st_size, status.st_mtime_ns, library.version())
+    facts = (str(path.resolve()), status.st_size, status.st_mtime_ns, _MANNER)
     converted = cache_dir / "weights" / f"{path.stem}-{sha256(repr(facts).encode()).hexdigest()[:12]}-q8_0.gguf"
     if converted.exists():
         return converted
     report("converting the weights to a layout that this processor computes faster (once)…")
+    # Written beside the target and renamed, so that a half-written file is never taken for weights, nor one that
+    # another process writes too.
+    partial = converted.with_suffix(f".{os.getpid()}.part")
     try:
         converted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _convert(path, converted, threads)
-    except (OSError, RuntimeError) as error:
+        convert(path, partial, threads=threads, on_progress=on_progress)
+        partial.replace(converted)
+    except (OSError, ValueError) as error:
         _log.warning("the weights stay as they are: %s", error)
+        _remove(partial)
         return path
     return converted
 
 
-def _is_slow(path: Path) -> bool:
-    if path.stat().st_size > _MAX_BYTES:
-        return False
-    model = Model(path, vocab_only=True)
+def is_slow(path: Path) -> bool:
+    """Whether its weights would be converted."""
     try:
-        is_split = model.metadata("split.count") not in (None, "0", "1")
-        return model.metadata("general.file_type") in _SLOW_FILE_TYPES and not is_split
-    finally:
-        model.close()
+        num_bytes = path.stat().st_size
+        return num_bytes <= MAX_BYTES and is_slow_layout(read_header(path), num_bytes)
+    except (OSError, ValueError):
+        return False  # loading it says what is wrong
 
 
-def _convert(path: Path, target: Path, threads: int) -> None:
-    """Written beside the target and renamed, so that a half-written file is never taken for weights, nor one that
-    another process writes too."""
-    partial = target.with_suffix(f".{os.getpid()}.part")
-    params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = _Q8_0
-    params.nthread = threads
-    params.allow_requantize = True
-    if llama_cpp.llama_model_quantize(str(path).encode(), str(partial).encode(), params) != 0:
-        partial.unlink(missing_ok=True)
-        raise RuntimeError("llama.cpp could not convert them")
-    partial.replace(target)
+def is_slow_layout(header: GgufHeader, num_bytes: int) -> bool:
+    """The same, of a file that need not be here."""
+    is_split = header.number("split.count") not in (None, 0, 1)
+    return num_bytes <= MAX_BYTES and header.number("general.file_type") in _SLOW_FILE_TYPES and not is_split
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.debug("%s stays: %s", path, error)

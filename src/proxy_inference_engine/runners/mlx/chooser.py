@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import TokenIds, Want
-from proxy_inference_engine.runners.mlx.draw import MAX_NARROW, Settings, cut, draw, narrow, weigh
+from proxy_inference_engine.runners.mlx.draw import MAX_NARROW, DrawSettings, cut, draw, narrow, weigh
 from proxy_inference_engine.runners.mlx.logits import LazyLogits, last_positions
-from proxy_inference_engine.types import Sampling
+from proxy_inference_engine.types import STEP_PARAMETERS, Sampling, Shortcut
 
+_DEVICE = Shortcut("seed", "temperature", "top_k", "top_p", "min_p", "logit_bias", *STEP_PARAMETERS)
 _MAX_TOP_K = 2**30  # more than any vocabulary
 _MAX_SHARPNESS = 1e30  # as float32 neither infinite nor 0: a 0 and an infinite logit would make a NaN
 
 
 class DevicePicks:
-    """`array` is what the next pass takes, (wants,) int32; -1 where the logits were no numbers."""
+    """Implements `base.Picks`. `array` is what the next pass takes, (wants,) int32; -1 where logits were no numbers."""
 
     __slots__ = ("array",)
 
@@ -33,16 +34,10 @@ class DevicePicks:
 
 
 class DeviceChooser:
-    """Stateless: what is chosen depends on the wants alone."""
+    """Implements `base.Chooser`. Stateless: what is chosen depends on the wants alone."""
 
     def can_choose(self, sampling: Sampling) -> bool:
-        return (
-            sampling.repetition_penalty == 1
-            and sampling.frequency_penalty == 0
-            and sampling.presence_penalty == 0
-            and sampling.dry_multiplier <= 0
-            and sampling.xtc_probability <= 0
-        )
+        return _DEVICE.takes(sampling)
 
     def choose(self, wants: Sequence[Want]) -> DevicePicks:
         if not wants:
@@ -54,8 +49,8 @@ class DeviceChooser:
         return DevicePicks(picks)
 
 
-class Kind(Enum):
-    """What a row costs."""
+class DrawKind(Enum):
+    """Which steps of choosing a row needs, and so what it costs."""
 
     GREEDY = auto()
     PLAIN = auto()
@@ -63,17 +58,17 @@ class Kind(Enum):
     WIDE = auto()
 
 
-def kind_of(sampling: Sampling, num_tokens: int) -> Kind:
+def kind_of(sampling: Sampling, num_tokens: int) -> DrawKind:
     if sampling.temperature <= 0 or sampling.top_k == 1:
-        return Kind.GREEDY
+        return DrawKind.GREEDY
     if 0 < sampling.top_k <= MAX_NARROW:
-        return Kind.NARROW
-    return Kind.WIDE if sampling.top_p < 1 or 0 < sampling.top_k < num_tokens else Kind.PLAIN
+        return DrawKind.NARROW
+    return DrawKind.WIDE if sampling.top_p < 1 or 0 < sampling.top_k < num_tokens else DrawKind.PLAIN
 
 
 def _choose(logits: mx.array, best: mx.array, wants: Sequence[Want]) -> mx.array:
-    """Steps 5 to 10, for the rows of each kind together, (wants,)."""
-    rows_by_kind: dict[Kind, list[int]] = {}
+    """Steps 5 to 10 of `sampling/sampler.py`, for the rows of each kind together; the ids, (wants,)."""
+    rows_by_kind: dict[DrawKind, list[int]] = {}
     for row, want in enumerate(wants):
         rows_by_kind.setdefault(kind_of(want.sampling, logits.shape[-1]), []).append(row)
     if len(rows_by_kind) == 1:
@@ -86,15 +81,15 @@ def _choose(logits: mx.array, best: mx.array, wants: Sequence[Want]) -> mx.array
     return mx.concatenate(parts)[mx.array(places)]
 
 
-def _choose_alike(logits: mx.array, best: mx.array, wants: Sequence[Want], kind: Kind) -> mx.array:
-    if kind is Kind.GREEDY:
+def _choose_alike(logits: mx.array, best: mx.array, wants: Sequence[Want], kind: DrawKind) -> mx.array:
+    if kind is DrawKind.GREEDY:
         return mx.argmax(logits, axis=-1).astype(mx.int32)
     samplings = [want.sampling for want in wants]
     settings = _settings(samplings, [want.number for want in wants])
-    candidates = narrow(logits) if kind is Kind.NARROW else None
+    candidates = narrow(logits) if kind is DrawKind.NARROW else None
     weights = weigh(logits if candidates is None else candidates.logits, best, settings.sharpness)
     border = None
-    if kind is not Kind.PLAIN:
+    if kind is not DrawKind.PLAIN:
         has_top_k = any(sampling.top_k > 0 for sampling in samplings)
         has_top_p = any(sampling.top_p < 1 for sampling in samplings)
         border = cut(weights, settings, has_top_k=has_top_k, has_top_p=has_top_p)
@@ -102,8 +97,8 @@ def _choose_alike(logits: mx.array, best: mx.array, wants: Sequence[Want], kind:
     return drawn if candidates is None else candidates.ids(drawn)
 
 
-def _settings(samplings: list[Sampling], numbers: list[float]) -> Settings:
-    return Settings(
+def _settings(samplings: list[Sampling], numbers: list[float]) -> DrawSettings:
+    return DrawSettings(
         sharpness=_column([_sharpness(sampling.temperature) for sampling in samplings]),
         top_k=mx.array(np.array([min(sampling.top_k, _MAX_TOP_K) for sampling in samplings], dtype=np.int32))[:, None],
         top_p=_column([sampling.top_p for sampling in samplings]),
@@ -128,7 +123,7 @@ class _Spots(NamedTuple):
 
 
 def _allow(logits: mx.array, wants: Sequence[Want]) -> mx.array:
-    """Steps 1 and 2: biases, bans and masks."""
+    """Steps 1 and 2 of `sampling/sampler.py`: biases, bans and masks."""
     adjusted = _ban(_bias(logits, wants), wants)
     masks = [(row, want.allowed) for row, want in enumerate(wants) if want.allowed is not None]
     if not masks:

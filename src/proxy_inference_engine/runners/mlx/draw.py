@@ -17,8 +17,8 @@ _MAX_NUMBER = 1 - 2.0**-22
 _SMALLEST = 1.2e-38
 
 
-class Settings(NamedTuple):
-    """Of every row, (rows, 1) each."""
+class DrawSettings(NamedTuple):
+    """What each row wants of the draw, as arrays (rows, 1)."""
 
     sharpness: mx.array  # 1 / temperature
     top_k: mx.array  # 0: off
@@ -61,7 +61,7 @@ def weigh(logits: mx.array, best: mx.array, sharpness: mx.array) -> mx.array:
     return mx.where(exponents < _MIN_EXPONENT, 0.0, mx.exp(exponents))
 
 
-def cut(weights: mx.array, settings: Settings, *, has_top_k: bool, has_top_p: bool) -> Border:
+def cut(weights: mx.array, settings: DrawSettings, *, has_top_k: bool, has_top_p: bool) -> Border:
     """The border of top_k and top_p in every row; `has_…` says whether any row wants it."""
     border = Border(mx.full(settings.top_k.shape, -1.0), mx.zeros_like(settings.top_k))
     total = weights.sum(axis=-1, keepdims=True)
@@ -106,7 +106,7 @@ def _narrower(one: Border, other: Border) -> Border:
     return _where(one.smallest >= other.smallest, Border(one.smallest, num_equal), other)
 
 
-def draw(weights: mx.array, settings: Settings, border: Border | None) -> mx.array:
+def draw(weights: mx.array, settings: DrawSettings, border: Border | None) -> mx.array:
     """The index at which the running sum of what is kept passes `number` of its total, (rows,)."""
     blocks = _blocks(weights, 0.0)  # (rows, blocks, _BLOCK)
     kept = _kept(blocks, border) if border is not None else mx.array(True)
@@ -145,7 +145,7 @@ def _locate(weights: mx.array, number: mx.array) -> _Place:
 
 
 def _blocks(values: mx.array, padding: float) -> mx.array:
-    """(rows, blocks, _BLOCK)"""
+    """Rows cut into blocks, (rows, blocks, _BLOCK)."""
     num_rows, size = values.shape
     missing = -size % _BLOCK
     if missing:

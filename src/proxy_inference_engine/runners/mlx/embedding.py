@@ -8,7 +8,7 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from proxy_inference_engine.runners.base import EmbeddingInfo, TokenIds, Vector, Vectors
-from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.head import OutputHead
 from proxy_inference_engine.runners.mlx.model import MlxModel
 
 
@@ -18,7 +18,7 @@ class MlxEmbedder:
     max_batch_tokens = 2048
     max_texts = 32
 
-    def __init__(self, loaded: MlxModel, head: Head, *, max_tokens: int) -> None:
+    def __init__(self, loaded: MlxModel, head: OutputHead, *, max_tokens: int) -> None:
         self._loaded = loaded
         self._head = head
         bos_id = loaded.vocabulary.bos_id

@@ -13,8 +13,8 @@ from mlx import nn
 Pick = Callable[[mx.array], mx.array]  # hidden states (rows, tokens, width) → those whose logits are wanted
 
 
-class Head:
-    """Of one model. Where no head is found, the logits of all positions are computed and picked afterwards."""
+class OutputHead:
+    """The head of one model. Where none is found, the logits of all positions are computed and picked afterwards."""
 
     def __init__(self, model: nn.Module) -> None:
         self.pick: Pick | None = None
@@ -67,7 +67,7 @@ class Head:
 class _Wrapped(nn.Module):
     """Stands where `inner` stood and has all that it has."""
 
-    def __init__(self, inner: nn.Module, head: Head) -> None:
+    def __init__(self, inner: nn.Module, head: OutputHead) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self["inner"] = inner
         object.__setattr__(self, "_head", head)

@@ -21,7 +21,7 @@ class LazyLogits:
 
     @property
     def array(self) -> mx.array:
-        """(num_logits, vocabulary)"""
+        """These logits alone, (num_logits, vocabulary)."""
         return self.source[self.start : self.stop]
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """A model in a folder of safetensors, loaded through mlx-lm's architectures. Runs no code of a model's repository.
 
-Of a model that also sees, this is the part that reads and writes; the image tower stands in files of its own.
+Of a model that also takes images, this is the part for text; `vision/` loads the image tower.
 """
 
 import hashlib
@@ -15,7 +15,13 @@ from mlx.utils import tree_flatten
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import ModelInfo
-from proxy_inference_engine.runners.checkpoint import CONFIG, Json, read_object, read_optional, weight_files
+from proxy_inference_engine.runners.checkpoint import (
+    CONFIG,
+    Json,
+    read_chat_template,
+    read_object,
+    weight_files,
+)
 from proxy_inference_engine.runners.mlx import library
 from proxy_inference_engine.runners.mlx.shape import (
     context_tokens,
@@ -24,7 +30,7 @@ from proxy_inference_engine.runners.mlx.shape import (
     num_parameters,
     text_config,
 )
-from proxy_inference_engine.runners.mlx.tokenizer import Vocabulary, load_vocabulary
+from proxy_inference_engine.runners.tokenizer_json import JsonVocabulary, load_vocabulary
 
 _TYPE = re.compile(r"\w+")
 _SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 16  # of each file of weights, for the fingerprint
@@ -38,7 +44,7 @@ class MlxModel:
     path: Path
     config: Json  # as mlx-lm used it
     model: nn.Module
-    vocabulary: Vocabulary
+    vocabulary: JsonVocabulary
     info: ModelInfo
 
     @property
@@ -67,26 +73,8 @@ def load_model(path: Path, name: str) -> MlxModel:
     return MlxModel(path, config, model, vocabulary, info)
 
 
-def read_chat_template(path: Path) -> str | None:
-    """The first of the places that have one; of several named ones the default."""
-    file = path / "chat_template.jinja"
-    try:
-        if file.exists():
-            return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"model file {str(file)!r}: {error}") from None
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        found = read_optional(path / name).get("chat_template")
-        if isinstance(found, list):
-            named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-            found = named.get("default")
-        if isinstance(found, str):
-            return found
-    return None
-
-
 def _refuse_code(path: Path, config: Json) -> None:
-    """Before a weight is read: what would need code of the repository, and what nobody knows."""
+    """Refuse, before a weight is read, what would need code of its repository or what mlx-lm does not know."""
     if config.get("model_file") is not None:
         raise StartupError(f"model {str(path)!r} brings its own code ('model_file'), which is never run")
     kind = config.get("model_type")
@@ -121,7 +109,7 @@ def _precision(config: Json, weights: dict[str, mx.array]) -> str:
 
 
 def _fingerprint(path: Path, files: list[Path]) -> str:
-    """Of the files' names, sizes and some of what is in them: reading all of a large model would take minutes."""
+    """A digest of the files' names, sizes and some of their bytes: reading all of a large model would take minutes."""
     digest = hashlib.sha256(library.version().encode())
     for name in (CONFIG, "tokenizer.json", "tokenizer_config.json"):
         digest.update(_bytes(path / name))

@@ -17,7 +17,7 @@ Numbers = NDArray[np.int32]
 
 
 class SlotRow(NamedTuple):
-    """`turn` is where the rotary position of its first token lies: not `start` behind some images."""
+    """A row computed alone. `turn` is the rotary position of its first token: not `start` behind some images."""
 
     slot: int
     start: int
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(rows: Sequence[Row], first_slot: int, turns: Sequence[int] | None) -> Batch:
-    """`first_slot` is the number of the lane's first slot; `turns` None: the same as the starts."""
+    """Rows of the lane that begins with `first_slot`, filled up to one width. `turns` None: the same as the starts."""
     starts = np.array([row.start for row in rows], np.int32)
     counts = np.array([len(row.ids) for row in rows], np.int32)
     width = next(width for width in _WIDTHS if width >= counts.max())
@@ -69,10 +69,21 @@ def make_batch(rows: Sequence[Row], first_slot: int, turns: Sequence[int] | None
 
 
 def row_ids(row: Row) -> mx.array:
-    """Of one row, (tokens,)."""
+    """The ids of one row as an array on the device, (tokens,)."""
     if row.unread is None:
         return mx.array(row.ids)
     return mx.concatenate([mx.array(row.ids[:-1]), _unread_ids([row.unread])])
+
+
+def ordinary_ids(num_tokens: int, count: int) -> list[int]:
+    """For trials of a model whose texts nobody knows: tokens from the middle of its vocabulary.
+
+    At its ends are control tokens, and after some of those in a row, which no text has, a model's logits are little
+    more than rounding errors.
+    """
+    eighth = num_tokens // 8
+    ids: list[int] = np.random.default_rng(0).integers(eighth, num_tokens - eighth, count).tolist()
+    return ids
 
 
 def _ids(rows: Sequence[Row], counts: Numbers, width: int) -> mx.array:
@@ -92,7 +103,7 @@ def _ids(rows: Sequence[Row], counts: Numbers, width: int) -> mx.array:
 
 
 def _unread_ids(unread: Sequence[Unread]) -> mx.array:
-    """What the device chose; an id that stands for no number is a token like another, its answer is thrown away."""
+    """Ids that the device chose. Where logits were no numbers any token will do: its answer is thrown away."""
     picks = unread[0].picks
     assert isinstance(picks, DevicePicks) and all(each.picks is picks for each in unread)
     places = [each.place for each in unread]

@@ -12,7 +12,7 @@ _UNSAID_CONTEXT = 4096
 
 
 def text_config(config: Json) -> Json:
-    """The part about text of a model that also sees; else all of it."""
+    """The part about text in the config of a model that also takes images; else all of it."""
     inner = config.get("text_config")
     return inner if isinstance(inner, dict) else config
 
@@ -41,7 +41,7 @@ def num_parameters(model: nn.Module, weights: dict[str, mx.array]) -> int:
 
 
 def context_tokens(config: Json, model: nn.Module) -> int:
-    """What the config says, else what the architecture takes for granted."""
+    """The longest text a model knows: what the config says, else what the architecture takes for granted."""
     for source in (text_config(config), config, *_arguments(model)):
         for key in _LENGTHS:
             value = source.get(key)
@@ -68,7 +68,7 @@ def _arguments(model: nn.Module) -> list[Json]:
 
 
 def _number_bytes(weights: dict[str, mx.array]) -> int:
-    """Of the numbers a layer computes with: those of the embedding, which quantised models have in its scales."""
+    """The size of the numbers a layer computes with: those of the embedding, or of its scales where it is quantised."""
     floats = {name: values for name, values in weights.items() if mx.issubdtype(values.dtype, mx.floating)}
     embeddings = (values for name, values in floats.items() if "embed" in name or "wte" in name)
     return int(next(embeddings, next(iter(floats.values()))).dtype.size)

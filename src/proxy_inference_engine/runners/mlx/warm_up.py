@@ -1,10 +1,9 @@
-"""Before anyone waits: what a server computes is computed once, since a device compiles kernels at their first use."""
+"""Computes once what a server will compute, before anyone waits: a device compiles kernels at their first use."""
 
 import numpy as np
 
 from proxy_inference_engine.runners.base import UNREAD_ID, Picks, Row, Runner, Unread, Want
-from proxy_inference_engine.runners.mlx.rows import MAX_SHORT
-from proxy_inference_engine.runners.mlx.trial_ids import ordinary_ids
+from proxy_inference_engine.runners.mlx.rows import MAX_SHORT, ordinary_ids
 from proxy_inference_engine.types import Sampling
 
 _SAMPLINGS = (Sampling(seed=0), Sampling(seed=0, top_p=0.9), Sampling(seed=0, temperature=0.0))
@@ -27,7 +26,7 @@ def warm_up(runner: Runner) -> None:
 
 
 def _choose(runner: Runner, rows: list[Row]) -> Picks:
-    """Greedily in the end, after the other ways."""
+    """Compute rows and choose their tokens in every way once; the picks of the last, which is greedy."""
     assert runner.chooser is not None
     logits = runner.forward(rows)
     for sampling in _SAMPLINGS:

@@ -26,19 +26,23 @@ def _or_no_array(options: list[Schema], kinds: Kinds) -> Schema:
 def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """The places where the contained items stand, one alternative for each."""
     counts = is_known_to(document.draft, "minContains")
-    least = int(schema.get("minContains", 1)) if counts else 1
+    least = schema.get("minContains", 1) if counts else 1
     most = schema.get("maxContains") if counts else None
     if least == 0 and most is None:
         return True
+    num_positions = int(min(schema.get("maxItems", MAX_POSITIONS), MAX_POSITIONS))
+    if least > num_positions and least <= schema.get("maxItems", least):
+        raise NotEnforceable(f"That an array contains more than {MAX_POSITIONS} such items cannot be enforced.")
     inside = schema["contains"]
     outside: Schema | None = True
     if most is not None:
         outside = alternatives(negate(inside, document))
         if outside is None:
             raise NotEnforceable("The negation of what an array contains cannot be expressed.")
-    num_positions = int(min(schema.get("maxItems", MAX_POSITIONS), MAX_POSITIONS))
     options: list[Schema] = []
-    for count in range(least, int(least if most is None else most) + 1):
+    # Never up to a number of the client's: beyond the places there are, there is nothing to arrange.
+    first, last = min(least, num_positions + 1), min(least if most is None else most, num_positions)
+    for count in range(int(first), int(last) + 1):
         for positions in combinations(range(num_positions), count):
             options.append(_with_items_at(positions, inside, outside))
             if len(options) > MAX_ARRANGEMENTS:
@@ -59,8 +63,8 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
     values = _item_values(schema, document)
     if values is None:
         raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
-    least = int(schema.get("minItems", 0))
     most = int(min(schema.get("maxItems", len(values)), len(values)))
+    least = int(min(schema.get("minItems", 0), most + 1))
     options: list[Schema] = []
     for arrangement in _arrangements(values, least, most):
         items = [{"enum": [value]} for value in arrangement]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.document import PATTERN_STEPS, Document
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     KINDS,
     Kinds,
@@ -12,8 +12,10 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     is_number,
     kind_of,
     kinds_of,
+    values_of,
 )
-from proxy_inference_engine.state_machine.json_schema.languages import Language, do_meet, language_of
+from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
+from proxy_inference_engine.state_machine.json_schema.patterns import do_meet
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 from proxy_inference_engine.state_machine.json_schema.values import admits, property_schemas
 
@@ -76,16 +78,8 @@ def _splits(ours: list[Mapping[str, Any]], other: Schema, document: Document, de
     return False
 
 
-def values_of(schema: Mapping[str, Any], document: Document) -> list[Any] | None:
-    """The finitely many values a schema may have, judged by const and enum."""
-    if "const" in schema and is_known_to(document.draft, "const"):
-        return [schema["const"]]
-    values: list[Any] | None = schema.get("enum")
-    return values
-
-
 def _values_are_outside(left: Mapping[str, Any], right: Mapping[str, Any], document: Document) -> bool:
-    values = values_of(left, document)
+    values = values_of(left, document.draft)
     if values is None:
         return False
     return all(admits(value, right, document) is False or admits(value, left, document) is False for value in values)
@@ -106,7 +100,7 @@ def _differ(kind: str, ours: Parts, theirs: Parts, document: Document, depth: in
 def _parts_differ(kind: str, left: Mapping[str, Any], right: Mapping[str, Any], document: Document, depth: int) -> bool:
     document.spend()
     if kind == "number":
-        return document.draft > 4 and _ranges_differ(left, right)
+        return document.draft > 4 and (_lies_below(left, right) or _lies_below(right, left))
     if kind == "string":
         return _lengths_differ(left, right, "Length") or _patterns_differ(left, right, document)
     if kind == "array":
@@ -115,17 +109,13 @@ def _parts_differ(kind: str, left: Mapping[str, Any], right: Mapping[str, Any], 
 
 
 def _has_no_value(kind: str, schema: Mapping[str, Any], document: Document) -> bool:
-    values = values_of(schema, document)
+    values = values_of(schema, document.draft)
     return values is not None and all(kind_of(value) != kind for value in values)
 
 
 def _lengths_differ(left: Mapping[str, Any], right: Mapping[str, Any], suffix: str) -> bool:
     low, high = "min" + suffix, "max" + suffix
     return any(high in one and other.get(low, 0) > one[high] for one, other in ((left, right), (right, left)))
-
-
-def _ranges_differ(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    return _lies_below(left, right) or _lies_below(right, left)
 
 
 def _lies_below(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
@@ -149,16 +139,16 @@ def _ends(schema: Mapping[str, Any], closed: str, opened: str) -> list[tuple[flo
 def _patterns_differ(left: Mapping[str, Any], right: Mapping[str, Any], document: Document) -> bool:
     if "pattern" not in left and "pattern" not in right:
         return False
-    document.spend(PATTERN_STEPS)
+    budget = document.budget
     try:
-        if "pattern" in left and "pattern" in right and not do_meet(left["pattern"], right["pattern"]):
+        if "pattern" in left and "pattern" in right and not do_meet(left["pattern"], right["pattern"], budget):
             return True
-        return _language(left).and_(_language(right)).is_empty()
+        return _language(left).and_(_language(right)).is_empty(budget.think)
     except RegexError:
         return False
 
 
-def _language(schema: Mapping[str, Any]) -> Language:
+def _language(schema: Mapping[str, Any]) -> RegularLanguage:
     return language_of(schema.get("pattern", "")).with_length(int(schema.get("minLength", 0)), schema.get("maxLength"))
 
 
@@ -178,13 +168,15 @@ def _first_item(schema: Mapping[str, Any]) -> Schema:
 def _properties_differ(ours: Parts, theirs: Parts, document: Document, depth: int) -> bool:
     needed = set().union(*map(_required, ours + theirs))
     return any(
-        are_disjoint(property_in(ours, name), property_in(theirs, name), document, depth + 1) for name in sorted(needed)
+        are_disjoint(property_in(ours, name, document), property_in(theirs, name, document), document, depth + 1)
+        for name in sorted(needed)
     )
 
 
-def property_in(parts: Parts, name: str) -> Schema:
+def property_in(parts: Parts, name: str, document: Document) -> Schema:
     """A schema that holds for a property of an object that satisfies all parts."""
-    found = [one for one in (property_of(part, name) for part in parts) if one is not True]
+    document.spend(len(parts))
+    found = [one for one in (property_of(part, name, document) for part in parts) if one is not True]
     return found[0] if len(found) == 1 else {"allOf": found} if found else True
 
 
@@ -193,9 +185,9 @@ def _required(schema: Mapping[str, Any]) -> set[Any]:
     return set(required) if isinstance(required, list) else set()
 
 
-def property_of(schema: Mapping[str, Any], name: str) -> Schema:
+def property_of(schema: Mapping[str, Any], name: str, document: Document) -> Schema:
     """A schema that holds for a property of an object, at least; True where nothing is certain."""
-    schemas = property_schemas(name, schema)
+    schemas = property_schemas(name, schema, document)
     if schemas is None:
         return schema.get("properties", {}).get(name, True)
     return schemas[0] if len(schemas) == 1 else {"allOf": schemas}

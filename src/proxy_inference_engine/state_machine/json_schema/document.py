@@ -4,30 +4,37 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keywords import LISTS, MAPS, SHAPES, SINGLE, Schema, draft_of
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    ASSERTIONS,
+    LISTS,
+    MAPS,
+    SHAPES,
+    SINGLE,
+    Schema,
+    draft_of,
+)
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRegex, RegexError, read
 
 MAX_DEPTH = 48
-MAX_STEPS = 60_000
-# What reasoning about a pattern costs, in steps.
-PATTERN_STEPS = 900
+_READING = 64  # parts of terms: what it costs to make a language of a pattern
 
 Address = tuple[str, ...]
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
+    """A schema of a document, and where in it the schema stands."""
+
     schema: Schema
     address: Address
 
 
-def _token(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
-
-
 def pointer(address: Address) -> str:
     """An address as a JSON pointer."""
-    return "".join("/" + _token(part) for part in address)
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in address)
 
 
 def children(schema: Mapping[str, Any]) -> Iterator[tuple[Address, Schema]]:
@@ -41,11 +48,26 @@ def children(schema: Mapping[str, Any]) -> Iterator[tuple[Address, Schema]]:
             yield (keyword,), value
 
 
-def references_beside(schema: Mapping[str, Any]) -> set[str]:
+def leaves_open(value: Any) -> bool:
+    """Whether an object of a schema lists its properties, and may not say whether others may come."""
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Mapping):
+            if "properties" in one and "additionalProperties" not in one:
+                return True
+            stack += one.values()
+        elif isinstance(one, list | tuple):
+            stack += one
+    return False
+
+
+def references_beside(schema: Mapping[str, Any], budget: StepBudget) -> set[str]:
     """References in a schema that concern the same value as the schema itself."""
     found: set[str] = set()
     stack: list[Any] = [schema]
     while stack:
+        budget.spend()
         one = stack.pop()
         if not isinstance(one, dict):
             continue
@@ -57,7 +79,7 @@ def references_beside(schema: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def check_shape(schema: Mapping[str, Any], address: Address) -> None:
+def check_shape(schema: Mapping[str, Any], address: Address, budget: StepBudget) -> None:
     """Refuse keywords whose values are malformed, and options that are not the client's to set."""
     for keyword, value in schema.items():
         rule = SHAPES.get(keyword)
@@ -66,10 +88,11 @@ def check_shape(schema: Mapping[str, Any], address: Address) -> None:
     if "x-guidance" in schema:
         raise UnenforceableSchema(pointer((*address, "x-guidance")), "x-guidance", "This keyword is reserved.")
     for pattern in (*schema.get("patternProperties", ()), *((schema["pattern"],) if "pattern" in schema else ())):
-        _check_pattern(pattern, address)
+        _check_pattern(pattern, address, budget)
 
 
-def _check_pattern(pattern: str, address: Address) -> None:
+def _check_pattern(pattern: str, address: Address, budget: StepBudget) -> None:
+    budget.think(len(pattern))
     try:
         read(pattern)
     except MalformedRegex as error:
@@ -78,45 +101,49 @@ def _check_pattern(pattern: str, address: Address) -> None:
         return
 
 
-def places(schema: Schema, start: Address = ()) -> Iterator[Place]:
+def places(schema: Schema, budget: StepBudget, start: Address = ()) -> Iterator[SchemaPlace]:
     """Every schema of a document, each well-formed by itself; refuses what is nested too deeply."""
-    stack = [Place(schema, start)]
+    stack = [SchemaPlace(schema, start)]
     while stack:
         place = stack.pop()
         if not isinstance(place.schema, dict):
             continue
+        budget.spend()
         if len(place.address) > 2 * MAX_DEPTH:
             raise UnenforceableSchema(pointer(place.address[:8]), "", "The schema is nested too deeply.")
-        check_shape(place.schema, place.address)
+        check_shape(place.schema, place.address, budget)
         yield place
-        stack += [Place(one, (*place.address, *below)) for below, one in children(place.schema)]
+        stack += [SchemaPlace(one, (*place.address, *below)) for below, one in children(place.schema)]
 
 
 class Document:
     """A client's schema, whose references all read "#" or "#/pointer" once it is built."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, budget: StepBudget) -> None:
         self.draft = draft_of(root)
         self.root = root
+        self.budget = budget
         # By identity, with the list itself so that the identity stays its own.
         self.enumerations: dict[int, tuple[list[Any], frozenset[Hashable]]] = {}
+        # The same of lists and objects among the values: their keys, and how many values they are.
+        self.keys: dict[int, tuple[Any, Hashable, int]] = {}
         # Whether something was left out that a value might have had, for want of a way to say it.
         self.is_narrowed = False
-        self._steps = 0
         self._addresses: dict[int, Address] = {}
-        self._targets: dict[str, Place] = {}
+        self._memberships: dict[str, Membership] = {}
+        self._targets: dict[str, SchemaPlace] = {}
         self._is_recursive: dict[str, bool] = {}
-        found = list(places(root))
+        found = list(places(root, budget))
         identified = [place for place in found if place.address and isinstance(_own_id(place.schema, self.draft), str)]
         if identified or any(_is_named(place.schema.get("$ref")) for place in found):
             self.root = _with_local_references(root, found, self.draft)
-            found = list(places(self.root))
+            found = list(places(self.root, budget))
         self._addresses = {id(place.schema): place.address for place in found}
         for place in found:
             if "$ref" in place.schema:
                 self._check_reference(place)
 
-    def _check_reference(self, place: Place) -> None:
+    def _check_reference(self, place: SchemaPlace) -> None:
         try:
             self.target(place.schema["$ref"])
         except LookupError as error:
@@ -131,12 +158,18 @@ class Document:
         return pointer(self._addresses.get(id(schema), ()))
 
     def spend(self, steps: int = 1) -> None:
-        """Count work; raises when a schema asks for more than is reasonable."""
-        self._steps += steps
-        if self._steps > MAX_STEPS:
-            raise UnenforceableSchema("", "", "The schema is too large, or its alternatives are too many.")
+        """Count work, before it is done; raises OutOfSteps when a schema asks for more than is reasonable."""
+        self.budget.spend(steps)
 
-    def target(self, reference: str) -> Place:
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a pattern is found in a text; raises RegexError where that cannot be told."""
+        membership = self._memberships.get(pattern)
+        if membership is None:
+            self.budget.think(_READING)
+            membership = self._memberships[pattern] = Membership(language_of(pattern))
+        return membership.contains(text, self.budget.think)
+
+    def target(self, reference: str) -> SchemaPlace:
         """What a reference points to; raises LookupError when that is nothing, for a reference not yet checked."""
         if reference not in self._targets:
             self._targets[reference] = self._found(reference)
@@ -150,6 +183,18 @@ class Document:
             seen += 1
             schema = self.target(schema["$ref"]).schema
         return schema
+
+    def final_target(self, reference: str, owner: Schema) -> SchemaPlace:
+        """What a reference of a schema leads to, over others that stand alone."""
+        place = self.target(reference)
+        seen = {reference}
+        while isinstance(place.schema, dict) and place.schema.keys() & ASSERTIONS == {"$ref"}:
+            reference = place.schema["$ref"]
+            if reference in seen:
+                raise UnenforceableSchema(self.path_of(owner), "$ref", "The reference leads back to itself.")
+            seen.add(reference)
+            place = self.target(reference)
+        return place
 
     def is_recursive(self, reference: str) -> bool:
         """Whether following the reference can lead back to it."""
@@ -172,7 +217,7 @@ class Document:
                 stack.append(self.target(below).schema)
         return reached
 
-    def _found(self, reference: str) -> Place:
+    def _found(self, reference: str) -> SchemaPlace:
         if reference not in {"#", "#/"} and not reference.startswith("#/"):
             raise LookupError(f"The reference {reference!r} leads out of the schema.")
         schema: Any = self.root
@@ -188,14 +233,14 @@ class Document:
                 raise LookupError(f"The reference {reference!r} points to nothing.")
         if not isinstance(schema, dict | bool):
             raise LookupError(f"The reference {reference!r} points to something else than a schema.")
-        place = Place(schema, tuple(address))
+        place = SchemaPlace(schema, tuple(address))
         if isinstance(schema, dict) and not self.has(schema):
             self._adopt(place)
         return place
 
-    def _adopt(self, place: Place) -> None:
+    def _adopt(self, place: SchemaPlace) -> None:
         """Take in schemas at a place where the specification puts none, but a reference leads."""
-        found = list(places(place.schema, place.address))
+        found = list(places(place.schema, self.budget, place.address))
         self._addresses |= {id(one.schema): one.address for one in found}
         for one in found:
             if "$ref" in one.schema:
@@ -210,7 +255,7 @@ def _own_id(schema: Mapping[str, Any], draft: int) -> Any:
     return schema.get("id" if draft == 4 else "$id")
 
 
-def _with_local_references(root: Schema, found: list[Place], draft: int) -> Schema:
+def _with_local_references(root: Schema, found: list[SchemaPlace], draft: int) -> Schema:
     """The document with every reference that is relative to an identifier, or names an anchor, written as a pointer."""
     bases = _bases(found, draft)
     names: dict[str, str] = {}
@@ -226,7 +271,7 @@ def _with_local_references(root: Schema, found: list[Place], draft: int) -> Sche
     return _localised(root, addresses, bases, names)
 
 
-def _bases(found: list[Place], draft: int) -> dict[Address, str]:
+def _bases(found: list[SchemaPlace], draft: int) -> dict[Address, str]:
     """The base address of every schema: its own identifier, or that of the nearest schema around it."""
     bases: dict[Address, str] = {}
     for schema, address in sorted(found, key=lambda place: len(place.address)):

@@ -11,6 +11,10 @@ class UnenforceableSchema(Exception):
         self.reason = reason
 
 
+class ImpossibleSchema(UnenforceableSchema):
+    """No value satisfies the schema: it contradicts itself."""
+
+
 class NotEnforceable(Exception):
     """Raised where one keyword cannot be enforced; a weaker schema may stand in for it where that is allowed."""
 

@@ -97,7 +97,14 @@ def draft_of(schema: Schema) -> int:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+
+
+def is_whole(value: int | float) -> bool:
+    """Whether a number has no fraction; an integer may be larger than any float."""
+    return isinstance(value, int) or value.is_integer()
 
 
 def kind_of(value: Any) -> str:
@@ -128,6 +135,14 @@ def kinds_of(schema: Schema) -> Kinds:
     return kinds
 
 
+def values_of(schema: Mapping[str, Any], draft: int) -> list[Any] | None:
+    """The finitely many values a schema may have, judged by const and enum; None where neither names any."""
+    if "const" in schema and is_known_to(draft, "const"):
+        return [schema["const"]]
+    values: list[Any] | None = schema.get("enum")
+    return values
+
+
 def is_integral(schema: Mapping[str, Any]) -> bool:
     """Whether only integers are allowed among numbers."""
     names = schema.get("type", ())
@@ -140,7 +155,7 @@ def _is_schema(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return is_number(value) and value >= 0 and float(value).is_integer()
+    return is_number(value) and value >= 0 and is_whole(value)
 
 
 def _is_names(value: Any) -> bool:

@@ -1,11 +1,13 @@
-"""Languages of regular expressions, by derivatives: membership, emptiness, intersection, complement, a pattern again.
+"""Languages of regular expressions, by derivatives: emptiness, intersection, complement, a pattern again.
 
-A string s is read between two marks, so that anchors are characters like any other.
+A string s is read between two marks, so that anchors are characters like any other. What looking at terms costs is
+told to whoever asks, in parts of terms, before it is done.
 """
 
 from functools import lru_cache
 from typing import Any
 
+from proxy_inference_engine.state_machine.json_schema.budget import Spend
 from proxy_inference_engine.state_machine.json_schema.regexes import (
     MAX_CODE,
     MAX_REPEAT,
@@ -22,6 +24,9 @@ MAX_STATES = 150
 MAX_STATES_IN_TEXT = 40
 MAX_TEXT = 20_000
 MAX_TERM = 1_500
+# Parts of terms that one question may look at: about a quarter of a second.
+MAX_WORK = 60_000
+_TOO_COMPLEX = "it is too complex"
 BEGIN, END = -1, -2
 
 # ("no",) ("end",) ("set", ranges) ("cat", first, rest) ("or" or "and", frozenset) ("star", term) ("not", term)
@@ -93,21 +98,26 @@ def _is_nullable(term: Any) -> bool:
     return (any if kind == "or" else all)(_is_nullable(part) for part in term[1])
 
 
-def _derived(term: Any, code: int) -> Term:
-    """What may follow the character."""
+def derived(term: Any, code: int) -> Term:
+    """The rest of those words of a term that begin with a character: its derivative."""
     kind = term[0]
     if kind in {"no", "end"}:
         return NO
     if kind == "set":
         return NOTHING if any(low <= code <= high for low, high in term[1]) else NO
     if kind == "star":
-        return _cat(_derived(term[1], code), term)
+        return _cat(derived(term[1], code), term)
     if kind == "not":
-        return _not(_derived(term[1], code))
+        return _not(derived(term[1], code))
     if kind == "cat":
-        first = _cat(_derived(term[1], code), term[2])
-        return _join("or", [first, _derived(term[2], code)]) if _is_nullable(term[1]) else first
-    return _join(kind, [_derived(part, code) for part in term[1]])
+        first = _cat(derived(term[1], code), term[2])
+        return _join("or", [first, derived(term[2], code)]) if _is_nullable(term[1]) else first
+    return _join(kind, [derived(part, code) for part in term[1]])
+
+
+def is_last(term: Any) -> bool:
+    """Whether a text may end here."""
+    return _is_nullable(derived(term, END))
 
 
 def _built(term: Any, after: Term) -> Term:
@@ -131,12 +141,22 @@ def _built(term: Any, after: Term) -> Term:
     return _repeated(term, after)
 
 
+def _weight(term: Any) -> int:
+    """How many character sets there are in a pattern once its repetitions are written out."""
+    if term[0] in {"cat", "or"}:
+        return sum(map(_weight, term[1]))
+    if term[0] == "rep":
+        count: int = max(1, term[2], term[3] or 0)
+        return count * _weight(term[1])
+    return _weight(term[2]) if term[0] == "look" else 1
+
+
 def _repeated(term: Any, after: Term) -> Term:
     _, inner, least, most = term
     once = _built(inner, NOTHING)
     if has_assertions(inner):
         raise RegexError("an assertion is repeated")
-    if max(least, most or 0) * max(1, _size(once)) > MAX_REPEAT:
+    if max(least, most or 0) * max(1, size_of(once)) > MAX_REPEAT:
         raise RegexError("a repetition is too long")
     result = _cat(("star", once), after) if most is None else after
     for _ in range((most or 0) - least):
@@ -146,7 +166,8 @@ def _repeated(term: Any, after: Term) -> Term:
     return result
 
 
-def _size(term: Any) -> int:
+def size_of(term: Any) -> int:
+    """How many parts a term has; not counted beyond what is too many."""
     size = 0
     stack = [term]
     while stack and size <= MAX_TERM:
@@ -159,7 +180,7 @@ def _size(term: Any) -> int:
     return size
 
 
-def _representatives(term: Any) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+def _representatives(term: Any, spend: Spend) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
     """One character for each set of characters that the term cannot tell apart, and that set."""
     sets: set[Any] = set()
     stack = [term]
@@ -173,6 +194,7 @@ def _representatives(term: Any) -> list[tuple[int, tuple[tuple[int, int], ...]]]
             stack += part[1:]
     cuts = sorted({0, *(cut for ranges in sets for low, high in ranges for cut in (low, high + 1) if cut > 0)})
     groups: dict[Any, list[tuple[int, int]]] = {}
+    spend(len(cuts) * len(sets))
     for low, following in zip(cuts, [*cuts[1:], MAX_CODE + 1], strict=True):
         if low <= MAX_CODE:
             key = frozenset(ranges for ranges in sets if any(a <= low <= b for a, b in ranges))
@@ -180,57 +202,56 @@ def _representatives(term: Any) -> list[tuple[int, tuple[tuple[int, int], ...]]]
     return [(ranges[0][0], merged(ranges)) for ranges in groups.values()]
 
 
-class Language:
-    """A set of strings."""
+class RegularLanguage:
+    """A set of strings that a regular expression describes."""
 
     def __init__(self, term: Term) -> None:
-        self._term = term
+        self.term = term
 
-    def contains(self, text: str) -> bool:
-        term = self._term
-        for char in text[:MAX_REPEAT]:
-            term = _derived(term, ord(char))
-        if len(text) > MAX_REPEAT or _size(term) > MAX_TERM:
-            raise RegexError("the text is too long")
-        return _is_nullable(_derived(term, END))
+    def and_(self, other: "RegularLanguage") -> "RegularLanguage":
+        return RegularLanguage(_join("and", [self.term, other.term]))
 
-    def and_(self, other: "Language") -> "Language":
-        return Language(_join("and", [self._term, other._term]))
+    def complement(self) -> "RegularLanguage":
+        return RegularLanguage(_join("and", [_not(self.term), TEXT]))
 
-    def complement(self) -> "Language":
-        return Language(_join("and", [_not(self._term), TEXT]))
-
-    def with_length(self, least: int, most: float | None) -> "Language":
+    def with_length(self, least: int, most: float | None) -> "RegularLanguage":
         """Strings of some length alone; bounds that are too wide to reason about are left out."""
         if max(least, most or 0) > MAX_REPEAT or (not least and most is None):
             return self
         bounds = ("rep", ANY, least, None if most is None else int(most))
-        return Language(_join("and", [self._term, _built(bounds, LAST)]))
+        return RegularLanguage(_join("and", [self.term, _built(bounds, LAST)]))
 
-    def is_empty(self) -> bool:
-        return not any(self._automaton(MAX_STATES).accepting)
+    def is_empty(self, spend: Spend) -> bool:
+        return not any(self._automaton(MAX_STATES, spend).accepting)
 
-    def pattern(self) -> str:
+    def pattern(self, spend: Spend) -> str:
         """An anchored pattern of the same language, without lookaheads."""
-        return "^" + self._automaton(MAX_STATES_IN_TEXT).text() + "$"
+        return "^" + self._automaton(MAX_STATES_IN_TEXT, spend).text() + "$"
 
-    def _automaton(self, max_states: int) -> "_Automaton":
-        moves = _representatives(self._term)
-        numbers = {self._term: 0}
-        states = [self._term]
+    def _automaton(self, max_states: int, spend: Spend) -> "_Automaton":
+        moves = _representatives(self.term, spend)
+        numbers = {self.term: 0}
+        states = [self.term]
         edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        work = 0
         for number, term in enumerate(states):
+            least = 1 + size_of(term) // 8
             for code, ranges in moves:
-                following = _derived(term, code)
-                if following == NO:
+                following = derived(term, code)
+                size = 0 if following == NO else size_of(following)
+                work += least + size
+                spend(least + size)
+                if work > MAX_WORK:
+                    raise RegexError(_TOO_COMPLEX)
+                if not size:
                     continue
                 if following not in numbers:
-                    if len(states) >= max_states or _size(following) > MAX_TERM:
-                        raise RegexError("it is too complex")
+                    if len(states) >= max_states or size > MAX_TERM:
+                        raise RegexError(_TOO_COMPLEX)
                     numbers[following] = len(states)
                     states.append(following)
                 edges.setdefault((number, numbers[following]), []).extend(ranges)
-        return _Automaton([_is_nullable(_derived(term, END)) for term in states], edges)
+        return _Automaton([is_last(term) for term in states], edges)
 
 
 class _Automaton:
@@ -253,65 +274,55 @@ class _Automaton:
             for pair in [pair for pair in texts if number in pair]:
                 del texts[pair]
             again = f"(?:{loop})*" if loop else ""
+            num_chars = 0
             for source, before in into:
                 for target, after in out:
                     way = before + again + after
                     known = texts.get((source, target))
                     texts[source, target] = way if known is None else f"(?:{known}|{way})"
+                    num_chars += len(texts[source, target])
+                    if num_chars > MAX_TEXT:
+                        raise RegexError(_TOO_COMPLEX)
             if sum(map(len, texts.values())) > MAX_TEXT:
-                raise RegexError("it is too complex")
+                raise RegexError(_TOO_COMPLEX)
         if (start, end) not in texts:
             raise RegexError("no string is left")
         return texts[start, end]
 
 
 @lru_cache(maxsize=512)
-def language_of(pattern: str) -> Language:
+def language_of(pattern: str) -> RegularLanguage:
     """The strings in which a pattern is found; raises RegexError."""
     term = read(pattern)
+    if _weight(term) > MAX_TERM:
+        raise RegexError(_TOO_COMPLEX)
     found = _built(term, TEXT)
     whole = _join("or", [found, _cat(FIRST, _cat(ANYTHING, found))])
-    if _size(whole) > MAX_TERM:
-        raise RegexError("it is too complex")
-    return Language(_derived(whole, BEGIN))
+    if size_of(whole) > MAX_TERM:
+        raise RegexError(_TOO_COMPLEX)
+    return RegularLanguage(derived(whole, BEGIN))
 
 
-@lru_cache(maxsize=512)
-def do_meet(left: str, right: str) -> bool:
-    """Whether some string has both patterns in it; raises RegexError where that cannot be told."""
-    return not language_of(left).and_(language_of(right)).is_empty()
-
-
-@lru_cache(maxsize=512)
-def complement_of(pattern: str) -> str | None:
-    """A pattern for all strings without the pattern, None where there are none; raises RegexError."""
-    others = language_of(pattern).complement()
-    return None if others.is_empty() else others.pattern()
-
-
-@lru_cache(maxsize=512)
-def is_universal(pattern: str) -> bool:
-    """Whether it is certain that every string has the pattern in it."""
-    try:
-        return language_of(pattern).complement().is_empty()
-    except RegexError:
-        return False
-
-
-def literal_complement(words: list[str]) -> str:
+def literal_complement(words: list[str], spend: Spend) -> str:
     """A pattern for all strings but these, by the tree of their prefixes."""
     tree: dict[str, Any] = {}
     for word in words:
+        spend(4 + 4 * len(word))
         node = tree
         for char in word:
             node = node.setdefault(char, {})
         node[""] = True
-    return "^" + _outside(tree) + "$"
+    parts: list[str] = []
+    _write_outside(tree, parts, spend)
+    return "^" + "".join(parts) + "$"
 
 
-def _outside(node: dict[str, Any]) -> str:
+def _write_outside(node: dict[str, Any], parts: list[str], spend: Spend) -> None:
+    spend(8)
     chars = sorted(char for char in node if char)
     others = complement(merged((ord(char), ord(char)) for char in chars))
-    options = [as_set_text(others) + r"[\s\S]*"]
-    options += [as_set_text(((ord(char), ord(char)),)) + _outside(node[char]) for char in chars]
-    return "(?:" + "|".join(options) + (")" if "" in node else ")?")
+    parts.append("(?:" + as_set_text(others) + r"[\s\S]*")
+    for char in chars:
+        parts.append("|" + as_set_text(((ord(char), ord(char)),)))
+        _write_outside(node[char], parts, spend)
+    parts.append(")" if "" in node else ")?")

@@ -4,8 +4,9 @@ What a function here returns holds together with the rest of its schema, and nev
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import contains, unevaluated_items, unique_items
 from proxy_inference_engine.state_machine.json_schema.disjointness import (
@@ -13,15 +14,26 @@ from proxy_inference_engine.state_machine.json_schema.disjointness import (
     certain_kinds,
     conjuncts,
     property_in,
+    property_of,
 )
 from proxy_inference_engine.state_machine.json_schema.document import Document, children
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Kinds, Schema, kinds_of
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    ASSERTIONS,
+    KINDS,
+    Kinds,
+    Schema,
+    is_known_to,
+    kinds_of,
+    values_of,
+)
 from proxy_inference_engine.state_machine.json_schema.names import property_names, unevaluated_properties
 from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.values import key_of
 
 MAX_BRANCHES = 16
 MAX_WEIGHT = 1_000
+MAX_CASES = 64
 
 
 def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
@@ -43,7 +55,7 @@ def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schem
         document.is_narrowed |= not all(one.is_exact for one in against)
         if all(one.branches for one in against):
             width = _width(len(against), _weight(option) + weight)
-            others = [alternatives(Negation(_simplest(one.branches)[:width], True)) for one in against]
+            others = [alternatives(Negation(sorted(one.branches, key=_plainness)[:width], True)) for one in against]
             chosen.append({"allOf": [option, *others]} if others else option)
     return {"anyOf": chosen} if chosen else False
 
@@ -71,7 +83,9 @@ def _excluding(rival: Schema, option: Schema, kinds: Kinds, document: Document) 
     ours, theirs = conjuncts(option, document) or [], conjuncts(rival, document) or []
     if "object" in kinds:
         telling = [
-            name for name in _names(ours) if are_disjoint(property_in(ours, name), property_in(theirs, name), document)
+            name
+            for name in _names(ours)
+            if are_disjoint(property_in(ours, name, document), property_in(theirs, name, document), document)
         ]
         if telling:
             rest = negate(rival, document, kinds - {"object"}).branches
@@ -101,12 +115,8 @@ def _weight(schema: Schema) -> int:
     return weight
 
 
-def _simplest(branches: list[Schema]) -> list[Schema]:
-    """Ways to fail a schema, the plainest first: a property that is absent, another type, another value."""
-    return sorted(branches, key=_plainness)
-
-
 def _plainness(branch: Schema) -> int:
+    """Orders ways to fail a schema, the plainest first: a property that is absent, another type, another value."""
     if not isinstance(branch, dict):
         return 0
     if "properties" in branch and "required" not in branch:
@@ -117,7 +127,7 @@ def _plainness(branch: Schema) -> int:
 
 
 def negation(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """What a schema must not be."""
+    """What a schema must not be, as the ways to be something else."""
     found = negate(schema["not"], document, kinds)
     document.is_narrowed |= not found.is_exact
     result = alternatives(found)
@@ -144,7 +154,7 @@ def condition(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Sc
 
 def _dependent(keyword: str) -> Callable[[Mapping[str, Any], Document, Kinds], Schema]:
     def lower(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-        """Without the properties that need something, or with what they need; one choice for all that need the same."""
+        """An object without what needs something, or with what that needs; one choice for all that need the same."""
         given = schema.get("required", ())
         given = set(given) if isinstance(given, list) else set()
         groups: dict[str, tuple[Schema, list[str]]] = {}
@@ -169,6 +179,71 @@ def _unless_present(names: list[str], needed: Schema, given: set[str], kinds: Ki
     absent = typed({"properties": dict.fromkeys(names, False)}, kinds)
     present = {"type": "object", **needed} if isinstance(needed, dict) and "type" not in needed else needed
     return {"anyOf": [present, absent]}
+
+
+# Conditions in a row that all ask for the value of one property
+
+
+class _Case(NamedTuple):
+    """What holds when a property has one of some values, and what holds otherwise."""
+
+    name: str
+    values: list[Any]
+    is_required: bool
+    then: Schema
+    otherwise: Schema
+
+
+def switched(schema: Mapping[str, Any], document: Document) -> Mapping[str, Any]:
+    """An object's schema with conditions of its allOf that ask for one property as one choice among its values.
+
+    One by one they would double the alternatives.
+    """
+    if not is_known_to(document.draft, "if"):
+        return schema
+    cases = [_case(part, document) for part in schema["allOf"]]
+    names = Counter(case.name for case in cases if case is not None)
+    name, count = max(names.items(), key=lambda item: item[1], default=("", 0))
+    if count < 2:
+        return schema
+    chosen = [case for case in cases if case is not None and case.name == name]
+    if sum(len(case.values) for case in chosen) > MAX_CASES:
+        return schema
+    rest = [part for part, case in zip(schema["allOf"], cases, strict=True) if case is None or case.name != name]
+    known = property_of(schema, name, document)
+    return {**schema, "allOf": [*rest, {"anyOf": _branches(name, chosen, known, document)}]}
+
+
+def _case(part: Schema, document: Document) -> _Case | None:
+    if not isinstance(part, dict) or "if" not in part or part.keys() & ASSERTIONS != {"if"}:
+        return None
+    asked = document.resolved(part["if"])
+    if not isinstance(asked, dict) or not {"properties"} <= asked.keys() & ASSERTIONS <= {"properties", "required"}:
+        return None
+    names = list(asked["properties"])
+    if len(names) != 1 or asked.get("required", names) != names:
+        return None
+    one = asked["properties"][names[0]]
+    values = values_of(one, document.draft) if isinstance(one, dict) else None
+    if values is None or one.keys() & ASSERTIONS not in ({"const"}, {"enum"}):
+        return None
+    return _Case(names[0], values, "required" in asked, part.get("then", True), part.get("else", True))
+
+
+def _branches(name: str, cases: list[_Case], known: Schema, document: Document) -> list[Schema]:
+    values = {key_of(value): value for case in cases for value in case.values}
+    meant = [{key_of(value) for value in case.values} for case in cases]
+    branches: list[Schema] = []
+    document.spend(len(values) * len(cases))
+    for key, value in values.items():
+        parts = [case.then if key in keys else case.otherwise for case, keys in zip(cases, meant, strict=True)]
+        branches.append({"properties": {name: {"enum": [value]}}, "required": [name], "allOf": parts})
+    possible = values_of(known, document.draft) if isinstance(known, dict) else None
+    if possible is None or not {key_of(value) for value in possible} <= values.keys():
+        other = {"properties": {name: {"not": {"enum": list(values.values())}}}, "required": [name]}
+        branches.append({**other, "allOf": [case.otherwise for case in cases]})
+    absent = [case.otherwise if case.is_required else case.then for case in cases]
+    return [*branches, {"properties": {name: False}, "allOf": absent}]
 
 
 Lowering = Callable[[Mapping[str, Any], Document, Kinds], Schema]

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from itertools import combinations, product
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, PATTERN_STEPS, Document
+from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Kinds, Schema, kind_of
-from proxy_inference_engine.state_machine.json_schema.languages import Language, do_meet, is_universal, language_of
+from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
+from proxy_inference_engine.state_machine.json_schema.patterns import do_meet, is_universal
+from proxy_inference_engine.state_machine.json_schema.plain import supported_pattern
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits
 
@@ -32,22 +34,23 @@ def property_names(schema: Mapping[str, Any], document: Document, kinds: Kinds) 
     if pattern is None:
         return {"additionalProperties": False}
     if schema.get("patternProperties"):
-        return _within(pattern, schema["patternProperties"])
+        return _within(pattern, schema["patternProperties"], document)
     return {"patternProperties": {pattern: True}, "additionalProperties": False}
 
 
-def _within(pattern: str, patterns: Mapping[str, Schema]) -> Schema:
+def _within(pattern: str, patterns: Mapping[str, Schema], document: Document) -> Schema:
     """Names outside the pattern, and outside the other patterns of the schema, which have their own entry."""
+    think = document.budget.think
     try:
         outside = language_of(pattern).complement()
         forbidden: dict[str, Schema] = {}
         for other in patterns:
             language = language_of(other)
-            if not language.and_(outside).is_empty():
+            if not language.and_(outside).is_empty(think):
                 raise NotEnforceable("It cannot be enforced beside patterns that allow other names.")
             outside = outside.and_(language.complement())
-        if not outside.is_empty():
-            forbidden[outside.pattern()] = False
+        if not outside.is_empty(think):
+            forbidden[outside.pattern(think)] = False
     except RegexError as error:
         raise NotEnforceable(f"The names cannot be described: {error}.") from None
     return {"patternProperties": forbidden}
@@ -80,17 +83,17 @@ def literal_pattern(words: list[str]) -> str:
 
 def _described(names: Mapping[str, Any], document: Document) -> str | None:
     language = _language(names, document, 0)
-    if language.is_empty():
+    if language.is_empty(document.budget.think):
         return None
     binding = names.keys() & ASSERTIONS
     if binding <= {"minLength", "maxLength", "type"}:
         return (
             rf"^[\s\S]{{{int(names.get('minLength', 0))},{int(names['maxLength']) if 'maxLength' in names else ''}}}$"
         )
-    return language.pattern()
+    return language.pattern(document.budget.think)
 
 
-def _language(names: Schema, document: Document, depth: int) -> Language:
+def _language(names: Schema, document: Document, depth: int) -> RegularLanguage:
     """The strings a schema allows."""
     everything = language_of("")
     names = document.resolved(names)
@@ -124,10 +127,10 @@ _ABOUT_NAMES = frozenset(
 )
 
 
-def without_universal_patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_universal_patterns(schema: Mapping[str, Any], document: Document) -> Mapping[str, Any]:
     """An object's schema with patterns that every name has turned into conditions on all its properties."""
     patterns = schema["patternProperties"]
-    universal = [pattern for pattern in patterns if is_universal(pattern)]
+    universal = [pattern for pattern in patterns if is_universal(pattern, document.budget)]
     if not universal:
         return schema
     everywhere = [patterns[pattern] for pattern in universal]
@@ -147,8 +150,15 @@ def _and(schema: Schema, others: list[Schema]) -> Schema:
     return {"allOf": parts} if len(parts) > 1 else parts[0] if parts else True
 
 
+def supported_patterns(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schema]:
+    """Patterns of properties in the library's syntax, of which no two match one name."""
+    patterns = apart(patterns, document) if len(patterns) > 1 else patterns
+    written = [(supported_pattern(pattern, document.budget), one) for pattern, one in patterns.items()]
+    return {pattern: one for pattern, one in written if pattern is not None}
+
+
 def apart(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schema]:
-    """The same properties by patterns of which no two match one name."""
+    """Patterns for the same properties of which no two match one name."""
     overlapping = _overlapping(list(patterns), document)
     if not overlapping:
         return dict(patterns)
@@ -164,8 +174,9 @@ def apart(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schem
             language = language_of(pattern)
             region = region.and_(language if is_in else language.complement())
         try:
-            if not region.is_empty():
-                result[region.pattern()] = {"allOf": [patterns[pattern] for pattern in chosen]}
+            if not region.is_empty(document.budget.think):
+                name = region.pattern(document.budget.think)
+                result[name] = {"allOf": [patterns[pattern] for pattern in chosen]}
         except RegexError as error:
             raise NotEnforceable(f"Patterns that match the same names cannot be told apart: {error}.") from None
     return result
@@ -175,9 +186,8 @@ def _overlapping(patterns: list[str], document: Document) -> list[str]:
     """Patterns that share a name with another; those that cannot be reasoned about are left to the grammar library."""
     found = []
     for left, right in combinations(patterns, 2):
-        document.spend(PATTERN_STEPS)
         try:
-            if do_meet(left, right):
+            if do_meet(left, right, document.budget):
                 found += [left, right]
         except RegexError:
             continue

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
-from proxy_inference_engine.state_machine.json_schema.document import PATTERN_STEPS, Document
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     KINDS,
@@ -18,7 +18,8 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     kind_of,
     kinds_of,
 )
-from proxy_inference_engine.state_machine.json_schema.languages import complement_of, literal_complement
+from proxy_inference_engine.state_machine.json_schema.languages import literal_complement
+from proxy_inference_engine.state_machine.json_schema.patterns import complement_of
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 
 MAX_NEGATION_DEPTH = 12
@@ -73,7 +74,7 @@ def _types(kinds: Kinds) -> Schema:
 
 def _type(schema: Mapping[str, Any], document: Document, depth: int) -> Negation:
     rest = KINDS - kinds_of({"type": schema["type"]})
-    # Numbers that are not whole cannot be told apart by keywords, so they are left out.
+    # Numbers that are not whole cannot be distinguished by keywords, so they are left out.
     return Negation([_types(rest)] if rest else [], not is_integral(schema))
 
 
@@ -86,7 +87,7 @@ def _enum(schema: Mapping[str, Any], document: Document, depth: int) -> Negation
 
 
 def not_values(values: list[Any], document: Document, depth: int) -> Negation:
-    """Everything but some values."""
+    """The negation of an enumeration: everything but its values."""
     by_kind: dict[str, list[Any]] = {}
     for value in values:
         by_kind.setdefault(kind_of(value), []).append(value)
@@ -98,7 +99,7 @@ def not_values(values: list[Any], document: Document, depth: int) -> Negation:
         branches.append({"enum": [not booleans[0]]})
     branches += _gaps(sorted(set(by_kind.get("number", []))))
     if strings := by_kind.get("string"):
-        branches.append({"type": "string", "pattern": literal_complement(strings)})
+        branches.append({"type": "string", "pattern": literal_complement(strings, document.budget.think)})
     is_exact = True
     for kind in ("array", "object"):
         part = _not_composites(kind, by_kind.get(kind, []), document, depth)
@@ -175,9 +176,8 @@ def _most(keyword: str, kind: str) -> Callable[[Mapping[str, Any], Document, int
 
 
 def _pattern(schema: Mapping[str, Any], document: Document, depth: int) -> Negation:
-    document.spend(PATTERN_STEPS)
     try:
-        others = complement_of(schema["pattern"])
+        others = complement_of(schema["pattern"], document.budget)
     except RegexError:
         return UNKNOWN
     return IMPOSSIBLE if others is None else Negation([{"type": "string", "pattern": others}], True)
@@ -219,6 +219,7 @@ def _prefix(items: list[Schema], document: Document, depth: int) -> Negation:
     for index, one in enumerate(items):
         part = negate(one, document, KINDS, depth + 5)
         if part.branches:
+            document.budget.think(index)
             broken = {"type": "array", "items": [True] * index + [alternatives(part)], "minItems": index + 1}
             branches.append(broken)
     return Negation(branches, False)

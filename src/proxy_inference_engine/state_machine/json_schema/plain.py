@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
 from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, is_anchored_simply, read
+from proxy_inference_engine.state_machine.json_schema.result import divisor_of
 
-# What the library enforces; every other format is an annotation.
-FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
 MAX_EXACT = 2**53
 MAX_INTEGER = 2**63 - 1
 _UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
@@ -27,6 +28,9 @@ def numbers(schema: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
             is_open = result.pop(opened)
             if is_open and closed in result:
                 result[opened] = result.pop(closed)
+    if "multipleOf" in result and not divisor_of(result["multipleOf"]).is_held:
+        report("multipleOf", NotEnforceable("The number has too many digits for its multiples to be enforced."))
+        del result["multipleOf"]
     is_whole = is_integral(schema)
     for key in [key for key in result if key != "multipleOf"]:
         try:
@@ -77,26 +81,32 @@ def is_expressible(value: Any) -> bool:
     return all(map(is_expressible, value.values())) if isinstance(value, dict) else True
 
 
-def strings(schema: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
+def strings(schema: Mapping[str, Any], report: Report, budget: StepBudget) -> dict[str, Any] | None:
     """Length, pattern and format of strings; None where no string is left."""
     result: dict[str, Any] = {key: int(schema[key]) for key in ("minLength", "maxLength") if key in schema}
     if result.get("minLength", 0) > result.get("maxLength", math.inf):
         return None
     if schema.get("pattern"):
         try:
-            pattern = supported_pattern(schema["pattern"])
+            pattern = supported_pattern(schema["pattern"], budget)
             if pattern is None:
                 return None
             result["pattern"] = pattern
         except NotEnforceable as failure:
             report("pattern", failure)
-    if schema.get("format") in FORMATS:
-        result["format"] = schema["format"]
+    name = schema.get("format")
+    if name in OF_THE_LIBRARY:
+        result["format"] = name
+    elif name in PATTERNS and "pattern" in result:
+        result["allOf"] = [{"pattern": PATTERNS[name]}]
+    elif name in PATTERNS:
+        result["pattern"] = PATTERNS[name]
     return result
 
 
-def supported_pattern(pattern: str) -> str | None:
+def supported_pattern(pattern: str, budget: StepBudget) -> str | None:
     """A pattern in the library's syntax, with anchors at its ends alone; None where no string has it."""
+    budget.think(len(pattern))
     try:
         is_simple = is_anchored_simply(read(pattern))
     except RegexError as error:
@@ -107,7 +117,7 @@ def supported_pattern(pattern: str) -> str | None:
         return _escaped(pattern) if "[" in pattern else pattern
     try:
         language = language_of(pattern)
-        return None if language.is_empty() else language.pattern()
+        return None if language.is_empty(budget.think) else language.pattern(budget.think)
     except RegexError as error:
         if "(?" not in pattern.replace("(?:", ""):
             return pattern

@@ -1,11 +1,18 @@
-"""What a rewritten schema is put together from, in the order in which the client wrote it. Decides nothing else."""
+"""A rewritten schema: what it is put together from, in the client's order, and what can be said of it once it is.
+
+Bounds on the number of properties become alternatives that name them: the library counts unnamed ones only.
+"""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from itertools import combinations
+from math import lcm
+from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.counts import gathered
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.document import children
+from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema
 
 DEFINITIONS = "#/$defs/"
@@ -13,6 +20,11 @@ DEFINITIONS = "#/$defs/"
 # a property is two or three of them.
 MAX_ROW = 800
 MIN_WIDTH = 8
+MANY = 1 << 20  # no need to count further
+MAX_CHOICES = 130
+# The library has alternatives of its own for one property; it follows all of them at once.
+MAX_NATIVE = 24
+_BOUNDS = frozenset({"minProperties", "maxProperties"})
 
 
 class Result:
@@ -21,10 +33,12 @@ class Result:
     The library fixes the order of properties by the order of parts in allOf, and of nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self._parts: list[Any] = []
         self._is_possible = True
         self._num_alternatives = 1
+        self._num_openings = 1  # of the part that has most
+        self._budget = budget
 
     def add_plain(self, keywords: Any) -> None:
         """Keywords about one kind of value each, and alternatives that the number of properties leaves."""
@@ -39,7 +53,7 @@ class Result:
             self.add_part({"enum": values} if values else False)
 
     def add_options(self, options: list[Any]) -> None:
-        """Schemas of which one holds."""
+        """Schemas of which one must hold."""
         options = [option for option in options if option is not False]
         if not options:
             self.add_part(False)
@@ -47,22 +61,23 @@ class Result:
             self.add_part({"anyOf": options} if len(options) > 1 else options[0])
 
     def add_part(self, part: Any) -> None:
-        """A schema that holds as well."""
+        """A schema that must hold together with the parts there are."""
         if part is False:
             self._is_possible = False
             return
         for one in part["allOf"] if part.keys() == {"allOf"} else (part,):
+            self._budget.spend(1 + len(self._parts) // 8)
             if one != {} and one not in self._parts:
-                self._num_alternatives *= num_alternatives(one)
+                self._num_alternatives = min(MANY, self._num_alternatives * num_alternatives(one, self._budget))
+                self._num_openings = max(self._num_openings, num_openings(one))
                 self._parts.append(one)
 
     def is_too_wide_with(self, part: Any) -> bool:
         """Whether a part would make too many combinations with the alternatives there are; alone it may have many."""
-        factor = num_alternatives(part)
+        factor = num_alternatives(part, self._budget)
         if factor == 1 or not self._parts:
             return False
-        least = MIN_WIDTH if self._num_alternatives > 1 else 1
-        width = max(least, *map(num_openings, self._parts))
+        width = max(MIN_WIDTH if self._num_alternatives > 1 else 1, self._num_openings)
         return factor * self._num_alternatives * width > MAX_ROW
 
     def without_counts(self) -> Any:
@@ -87,12 +102,15 @@ def num_openings(schema: Mapping[str, Any]) -> int:
     return next((index + 1 for index, name in enumerate(names) if name in required), len(names))
 
 
-def num_alternatives(schema: Any) -> int:
-    """How many ways a rewritten schema has to be satisfied, by the alternatives written in it."""
+def num_alternatives(schema: Any, budget: StepBudget) -> int:
+    """How many ways a rewritten schema has to be satisfied, by the alternatives written in it; at most MANY."""
     if not isinstance(schema, dict):
         return 1
-    options = sum(map(num_alternatives, schema.get("anyOf", ()))) or 1
-    return options * math.prod(map(num_alternatives, schema.get("allOf", ())))
+    budget.think(2)
+    result = sum(num_alternatives(option, budget) for option in schema.get("anyOf", ())) or 1
+    for part in schema.get("allOf", ()):
+        result = min(MANY, result * num_alternatives(part, budget))
+    return min(MANY, result)
 
 
 def type_names(schema: Mapping[str, Any], kinds: set[str]) -> str | list[str]:
@@ -112,7 +130,7 @@ def property_of(schema: Mapping[str, Any], name: str) -> Schema:
     return True if schema.get("patternProperties") else schema.get("additionalProperties", True)
 
 
-def depth_of(schema: Mapping[str, Any]) -> int:
+def depth_of(schema: Mapping[str, Any], budget: StepBudget) -> int:
     """How many schemas the library has open at once when it reads a document, following references when first met."""
     definitions = schema.get("$defs", {})
     root = {keyword: one for keyword, one in schema.items() if keyword != "$defs"}
@@ -120,6 +138,7 @@ def depth_of(schema: Mapping[str, Any]) -> int:
     seen: set[str] = set()
     stack: list[tuple[Any, int]] = [(root, 1)]
     while stack:
+        budget.spend()
         one, depth = stack.pop()
         deepest = max(deepest, depth)
         if not isinstance(one, dict):
@@ -130,3 +149,221 @@ def depth_of(schema: Mapping[str, Any]) -> int:
             below.append(definitions[one["$ref"].removeprefix(DEFINITIONS)])
         stack += [(child, depth + 1) for child in reversed(below)]
     return deepest
+
+
+# Bounds on the number of properties
+
+
+def counted(schema: Mapping[str, Any]) -> Schema:
+    """An object's schema, already rewritten, without bounds on its properties that the library does not take."""
+    required = [name for name in schema.get("required", ()) if schema.get("properties", {}).get(name) is not False]
+    needed = set(required)
+    optional = [name for name, one in schema.get("properties", {}).items() if one is not False and name not in needed]
+    rest = {key: value for key, value in schema.items() if key not in _BOUNDS}
+    is_closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+    least = max(0, int(schema.get("minProperties", 0)) - len(required))
+    most = int(schema["maxProperties"]) - len(required) if "maxProperties" in schema else None
+    if (most is not None and (most < 0 or least > most)) or (is_closed and least > len(optional)):
+        return False
+    if is_closed and most is not None and most >= len(optional):
+        most = None
+    if least == 0 and most is None:
+        return rest
+    if most == 0 and not required:
+        return {"additionalProperties": False}
+    is_taken = is_closed and least <= 1 and most in {None, 1} and len(optional) <= MAX_NATIVE
+    if not optional and least > 1:
+        # Unnamed properties may be written twice, and then are fewer than they seem.
+        raise NotEnforceable("That so many properties have different names cannot be enforced.", dict(schema))
+    if not optional or is_taken:
+        return dict(schema)
+    if _has_many_choices(len(optional), least, most):
+        raise NotEnforceable("There are too many ways to choose that many properties.", rest)
+    choices = [choice for choice in _choices(optional, least, most, is_closed) if choice.least <= 1]
+    return {"anyOf": [_chosen(rest, choice, is_closed) for choice in choices]} if choices else False
+
+
+def gathered(parts: list[Any]) -> list[Any]:
+    """Parts of a schema with bounds that stand alone put where the properties are that they count."""
+    bounds = [part for part in parts if part.keys() <= _BOUNDS | {"type"} and not part.keys().isdisjoint(_BOUNDS)]
+    objects = [part for part in parts if "properties" in part]
+    if not bounds or len(objects) != 1 or objects[0].get("type") != "object":
+        return parts
+    counts = [*bounds, objects[0]]
+    together = {**objects[0], "minProperties": max(part.get("minProperties", 0) for part in counts)}
+    most = [part["maxProperties"] for part in counts if "maxProperties" in part]
+    result = counted({**together, "maxProperties": min(most)} if most else together)
+    gone = set(map(id, bounds))
+    return [result if part is objects[0] else part for part in parts if id(part) not in gone]
+
+
+def _has_many_choices(num_optional: int, least: int, most: int | None) -> bool:
+    """Whether there are more than can be listed; added up only as far as that is open."""
+    largest = least if most is None else most
+    num_choices = 0
+    for size in range(min(largest, num_optional) + 1):
+        num_choices += math.comb(num_optional, size)
+        if num_choices > MAX_CHOICES:
+            return True
+    return False
+
+
+class _Choice(NamedTuple):
+    """Names that must be there, names that must not, and how many others there may be at least and at most."""
+
+    needed: tuple[str, ...]
+    absent: tuple[str, ...]
+    least: int
+    most: int | None
+
+
+def _choices(optional: list[str], least: int, most: int | None, is_closed: bool) -> Iterator[_Choice]:
+    if most is None:
+        # The first names that are there: what comes before the last of them is either one of them or absent.
+        for names in combinations(optional, least) if least <= len(optional) else ():
+            before = optional[: optional.index(names[-1])]
+            yield _Choice(names, _without(before, names), 0, None)
+        if is_closed:
+            return
+        for size in range(min(least, len(optional) + 1)):
+            for names in combinations(optional, size):
+                yield _Choice(names, _without(optional, names), least - size, None)
+        return
+    for size in range(min(most, len(optional)) + 1):
+        if is_closed and size < least:
+            continue
+        for names in combinations(optional, size):
+            yield _Choice(names, _without(optional, names), max(0, least - size), most - size)
+
+
+def _without(names: list[str], taken: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in taken)
+
+
+def _chosen(schema: Mapping[str, Any], choice: _Choice, is_closed: bool) -> Schema:
+    needed, absent, least, most = choice
+    properties = {name: False if name in absent else one for name, one in schema["properties"].items()}
+    required = [*schema.get("required", ()), *needed]
+    result = {**schema, "properties": properties, "required": required}
+    if not is_closed and least:
+        result["minProperties"] = least + len(required)
+    if not is_closed and most is not None:
+        result["maxProperties"] = most + len(required)
+    return result
+
+
+# Which definitions some finite value satisfies
+
+
+def unproductive(definitions: Mapping[str, Any], budget: StepBudget) -> set[str]:
+    """The names of definitions that no finite value satisfies: one that needs itself forever has none."""
+    unknown = dict(definitions)
+    while True:
+        # Definitions stand before those they need, so that backwards most are settled in one go.
+        found = [name for name in reversed(list(unknown)) if _settle(name, unknown, budget)]
+        if not found:
+            return set(unknown)
+
+
+def _settle(name: str, unknown: dict[str, Any], budget: StepBudget) -> bool:
+    if not _has_value(unknown[name], unknown, budget):
+        return False
+    del unknown[name]
+    return True
+
+
+def _has_value(schema: Any, unknown: Mapping[str, Any], budget: StepBudget) -> bool:
+    """Whether there is a value, given the definitions of which that is not known."""
+    budget.spend()
+    if not isinstance(schema, dict):
+        return schema is not False
+    if "$ref" in schema and schema["$ref"].removeprefix(DEFINITIONS) in unknown:
+        return False
+    if "anyOf" in schema and not any(_has_value(option, unknown, budget) for option in schema["anyOf"]):
+        return False
+    if not all(_has_value(part, unknown, budget) for part in schema.get("allOf", ())):
+        return False
+    kind = schema.get("type")
+    if kind == "object":
+        return all(_has_value(property_of(schema, name), unknown, budget) for name in schema.get("required", ()))
+    if kind == "array":
+        least = schema.get("minItems", 0)
+        prefix = schema.get("prefixItems", [])[:least]
+        rest = [schema.get("items", True)] if least > len(prefix) else []
+        return all(_has_value(item, unknown, budget) for item in (*prefix, *rest))
+    return True
+
+
+MAX_DIVISOR = 1_000_000
+MAX_DECIMALS = 9
+_MAX_HELD = 2**32 - 1
+
+
+class Divisor(NamedTuple):
+    """A number without its decimal point, and how many digits stand behind it."""
+
+    digits: int
+    num_decimals: int
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its multiples can be told; a large one has more remainders than there is time for."""
+        return self.digits <= MAX_DIVISOR and self.num_decimals <= MAX_DECIMALS
+
+
+def divisor_of(number: int | float) -> Divisor:
+    _, digits, exponent = Decimal(str(number)).as_tuple()
+    assert isinstance(exponent, int), "only finite numbers are well-formed"
+    whole = int("".join(map(str, digits))) * 10 ** max(0, exponent)
+    num_decimals = max(0, -exponent)
+    while num_decimals and whole % 10 == 0:
+        whole, num_decimals = whole // 10, num_decimals - 1
+    return Divisor(whole, num_decimals)
+
+
+def check_multiples(schema: Mapping[str, Any], budget: StepBudget) -> None:
+    """Refuse a rewritten schema with divisors that hold together but whose product the library could not hold.
+
+    It would not notice: the product would lose its first digits, and other numbers would pass for multiples.
+    """
+    definitions = schema.get("$defs", {})
+    stack: list[Any] = [schema]
+    while stack:
+        budget.spend()
+        one = stack.pop()
+        if not isinstance(one, dict):
+            continue
+        if len(one.get("allOf", ())) > 1:
+            _check_together(one["allOf"], definitions, budget)
+        stack += [below for _, below in children(one)]
+
+
+def _check_together(parts: list[Any], definitions: Mapping[str, Any], budget: StepBudget) -> None:
+    found = [divisors for divisors in (_divisors(part, definitions, budget) for part in parts) if divisors]
+    if len(found) < 2:
+        return
+    every = set[Divisor]().union(*found)
+    num_decimals = max(each.num_decimals for each in every)
+    whole = [each.digits * 10 ** (num_decimals - each.num_decimals) for each in every]
+    if lcm(*whole) * max(whole) > _MAX_HELD:
+        raise UnenforceableSchema("", "multipleOf", "The common multiples of such numbers cannot be enforced.")
+
+
+def _divisors(schema: Any, definitions: Mapping[str, Any], budget: StepBudget) -> set[Divisor]:
+    """Of all that a schema may say about its own value."""
+    found: set[Divisor] = set()
+    seen: set[str] = set()
+    stack = [schema]
+    while stack:
+        budget.spend()
+        one = stack.pop()
+        if not isinstance(one, dict):
+            continue
+        if "multipleOf" in one:
+            found.add(divisor_of(one["multipleOf"]))
+        stack += [*one.get("allOf", ()), *one.get("anyOf", ())]
+        name = one.get("$ref", "").removeprefix(DEFINITIONS)
+        if name and name not in seen:
+            seen.add(name)
+            stack.append(definitions[name])
+    return found

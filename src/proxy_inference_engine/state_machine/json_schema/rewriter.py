@@ -1,19 +1,27 @@
-"""Walks a schema and writes it anew with the keywords the grammar library takes. What keywords mean is elsewhere."""
+"""A client's JSON Schema, written anew with the keywords that llguidance takes with its strict options.
+
+Walks the schema; what its keywords mean is elsewhere, and compiling the result is not done here.
+"""
 
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.counts import counted
-from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, values_of
+from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
 from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document, pointer, references_beside
-from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.errors import (
+    ImpossibleSchema,
+    NotEnforceable,
+    UnenforceableSchema,
+)
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     APPLIED,
     ASSERTIONS,
     BRANCHING,
+    KINDS,
     OF_ARRAYS,
     OF_NUMBERS,
     OF_OBJECTS,
@@ -23,20 +31,30 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Kinds,
     Schema,
     kinds_of,
+    values_of,
 )
-from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS
-from proxy_inference_engine.state_machine.json_schema.names import apart, without_universal_patterns
-from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings, supported_pattern
-from proxy_inference_engine.state_machine.json_schema.productivity import unproductive
+from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
+from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
     Result,
+    check_multiples,
+    counted,
     depth_of,
     property_of,
     type_names,
+    unproductive,
 )
-from proxy_inference_engine.state_machine.json_schema.spot import Spot
-from proxy_inference_engine.state_machine.json_schema.switches import switched
+from proxy_inference_engine.state_machine.json_schema.text import (
+    COMPACT,
+    TOO_MUCH,
+    JsonGrammar,
+    Spacing,
+    check_size,
+    check_text,
+    options_of,
+)
 from proxy_inference_engine.state_machine.json_schema.values import admits
 
 MAX_PASSES = 8
@@ -45,6 +63,46 @@ MAX_NESTING = 600
 _IMPOSSIBLE = "No value satisfies the schema."
 _NOTHING_LEFT = "No value satisfies what can be enforced of the schema."
 _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alternatives.")
+
+
+def json_grammar(
+    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, budget: StepBudget | None = None
+) -> JsonGrammar:
+    """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable."""
+    if not isinstance(schema, dict | bool):
+        raise UnenforceableSchema("", "", "The schema must be an object.")
+    check_text(schema)
+    rewriter = None
+    try:
+        rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict)
+        rewritten = rewriter.result()
+    except RecursionError:
+        raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
+    except OutOfSteps:
+        path, keyword = ("", "") if rewriter is None else rewriter.place
+        raise UnenforceableSchema(path, keyword, TOO_MUCH) from None
+    check_size(rewritten)
+    return JsonGrammar({"x-guidance": options_of(spacing), **rewritten}, tuple(rewriter.relaxed))
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The client's schema that is being rewritten, how deep it stands, which kinds of values can be there, whether
+    references in it are opened, and the keyword of it that another schema stands for."""
+
+    owner: Schema
+    depth: int = 0
+    kinds: Kinds = KINDS
+    is_opened: bool = False
+    lowered: str = ""
+
+    def inside(self) -> "Spot":
+        """The place of a subschema that concerns another value."""
+        return Spot(self.owner, self.depth + 1, lowered=self.lowered)
+
+    def beside(self, kinds: Kinds) -> "Spot":
+        """The place of a subschema that concerns the same value."""
+        return Spot(self.owner, self.depth + 1, kinds, self.is_opened, self.lowered)
 
 
 class _Pending(NamedTuple):
@@ -63,6 +121,13 @@ class Rewriter:
         self._names: dict[str, str] = {}
         self._pending: deque[_Pending] = deque()
         self._impossible: set[str] = set()
+        self._at: tuple[Spot, str] = (Spot(document.root), "")  # where it stands, to be named if it never gets further
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The path and the keyword it works on."""
+        spot, keyword = self._at
+        return self._document.path_of(spot.owner), spot.lowered or keyword
 
     def result(self) -> dict[str, Any]:
         """The whole document rewritten, with the definitions it needs."""
@@ -70,43 +135,40 @@ class Rewriter:
             self.relaxed.clear()
             self._names.clear()
             root = self.rewrite(self._document.root, Spot(self._document.root))
-            definitions = self._definitions()
-            empty = unproductive(definitions) if definitions else set()
+            definitions: dict[str, Schema] = {}
+            while self._pending:
+                name, schema, spot = self._pending.popleft()
+                definitions[name] = self.rewrite(schema, spot)
+            empty = unproductive(definitions, self._document.budget) if definitions else set()
             impossible = {key for key, name in self._names.items() if name in empty}
             if root is False:
                 is_narrowed = self._document.is_narrowed
-                raise UnenforceableSchema("", "", _IMPOSSIBLE if not is_narrowed else _NOTHING_LEFT)
+                raise ImpossibleSchema("", "", _IMPOSSIBLE if not is_narrowed else _NOTHING_LEFT)
             if impossible <= self._impossible:
-                return self._checked({**root, "$defs": definitions} if definitions else dict(root))
+                schema = {**root, "$defs": definitions} if definitions else dict(root)
+                if depth_of(schema, self._document.budget) > MAX_NESTING:
+                    raise UnenforceableSchema("", "$ref", "The references of the schema lead too deep.")
+                check_multiples(schema, self._document.budget)
+                return schema
             self._impossible |= impossible
         raise UnenforceableSchema("", "$ref", "Too many definitions that nothing satisfies depend on each other.")
-
-    def _checked(self, schema: dict[str, Any]) -> dict[str, Any]:
-        if depth_of(schema) > MAX_NESTING:
-            raise UnenforceableSchema("", "$ref", "The references of the schema lead too deep.")
-        return schema
-
-    def _definitions(self) -> dict[str, Schema]:
-        definitions: dict[str, Schema] = {}
-        while self._pending:
-            name, schema, spot = self._pending.popleft()
-            definitions[name] = self.rewrite(schema, spot)
-        return definitions
 
     def rewrite(self, schema: Schema, spot: Spot) -> Any:
         """A schema for the library: an object, or False where nothing satisfies it."""
         self._document.spend()
         if spot.depth > MAX_DEPTH:
-            raise UnenforceableSchema(self._path(spot)[:200], "", "The schema is nested too deeply.")
+            raise UnenforceableSchema(self._document.path_of(spot.owner)[:200], "", "The schema is nested too deeply.")
         if not isinstance(schema, dict):
             return {} if schema else False
         if self._document.has(schema):
             spot = Spot(schema, spot.depth, spot.kinds, spot.is_opened)
+        self._at = spot, ""
         kinds = self._kinds(schema, spot)
         if not kinds:
             return False
         if self._must_be_named(schema, spot):
             key = json.dumps([sorted(kinds), schema])
+            self._document.spend(len(key) // 64)
             return self._defined(key, schema, Spot(spot.owner, 0, kinds, True))
         if kinds == {"object"} and "allOf" in schema:
             schema = switched(schema, self._document)
@@ -116,8 +178,8 @@ class Rewriter:
         return self._written(schema, spot, kinds)
 
     def _written(self, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
-        """Keyword by keyword, in the client's order."""
-        result = Result()
+        """A schema written anew, keyword by keyword in the client's order."""
+        result = Result(self._document.budget)
         first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
         for keyword in schema:
             if keyword == first_plain:
@@ -136,15 +198,16 @@ class Rewriter:
 
     def _apply(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds, result: Result) -> None:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
-        if keyword == "anyOf":
-            result.add_options(self._members(keyword, schema, spot, kinds))
-            return
-        if keyword == "allOf":
-            parts = self._members(keyword, schema, spot, kinds)
+        parts: list[Any]
+        if keyword in {"anyOf", "allOf"}:
+            parts = [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
         elif keyword == "$ref":
             parts = [self._reference(schema["$ref"], schema, spot, kinds)]
         else:
             parts = [self._lowered(keyword, schema, spot, kinds)]
+        if keyword == "anyOf":
+            result.add_options(parts)
+            return
         for part in parts:
             if part is not False and result.is_too_wide_with(part):
                 self._refuse(spot, keyword, _TOO_MANY)
@@ -164,11 +227,12 @@ class Rewriter:
             return False
         if len(schema.keys() & ASSERTIONS) == 1 and len(schema.get("allOf", (0,))) == 1:
             return False
-        return any(self._document.is_recursive(reference) for reference in references_beside(schema))
+        beside = references_beside(schema, self._document.budget)
+        return any(self._document.is_recursive(reference) for reference in beside)
 
     def _refuse(self, spot: Spot, keyword: str, failure: NotEnforceable) -> Schema:
         """Refuse a keyword when strict; otherwise note that it does not bind, and go on with what is weaker."""
-        path = self._path(spot)
+        path = self._document.path_of(spot.owner)
         if spot.lowered and keyword not in spot.owner:
             keyword = spot.lowered
         if self._is_strict:
@@ -176,26 +240,21 @@ class Rewriter:
         self.relaxed[f"{path}:{keyword}"] = None
         return failure.weaker
 
-    def _path(self, spot: Spot) -> str:
-        return self._document.path_of(spot.owner)
-
     def _lowered(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
         concerned, lower = LOWERINGS[keyword]
         if not concerned & kinds:
             return {}
+        self._at = spot, keyword
         try:
             lowered = lower(schema, self._document, kinds)
         except NotEnforceable as failure:
             lowered = self._refuse(spot, keyword, failure)
         return self.rewrite(lowered, replace(spot.beside(kinds), lowered=spot.lowered or keyword))
 
-    def _members(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> list[Any]:
-        return [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
-
     def _settled(self, schema: Mapping[str, Any]) -> list[Any] | None:
         """The only values a schema has, where it names some and all else it says is decided for each of them."""
         parts = conjuncts(schema, self._document) if "allOf" in schema else [schema]
-        named = [one for part in parts or () if (one := values_of(part, self._document)) is not None]
+        named = [one for part in parts or () if (one := values_of(part, self._document.draft)) is not None]
         if not named:
             return None
         answers = [(value, admits(value, schema, self._document)) for value in min(named, key=len)]
@@ -216,24 +275,12 @@ class Rewriter:
 
     def _reference(self, reference: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
         """A reference alone stays one. What stands beside it binds as well, also in drafts that ignore it."""
-        target, address = self._target(reference, spot)
+        target, address = self._document.final_target(reference, spot.owner)
         is_alone = not any(key in ASSERTIONS for key in schema if key != "$ref")
         if spot.is_opened or not is_alone:
             opened = spot.is_opened and self._document.is_recursive(reference)
             return self.rewrite(target, Spot(target, spot.depth + 1, kinds, opened))
         return self._defined("#" + pointer(address), target, Spot(target))
-
-    def _target(self, reference: str, spot: Spot) -> Any:
-        """What a reference leads to, over others that stand alone."""
-        place = self._document.target(reference)
-        seen = {reference}
-        while isinstance(place.schema, dict) and place.schema.keys() & ASSERTIONS == {"$ref"}:
-            reference = place.schema["$ref"]
-            if reference in seen:
-                raise UnenforceableSchema(self._path(spot), "$ref", "The reference leads back to itself.")
-            seen.add(reference)
-            place = self._document.target(reference)
-        return place
 
     def _defined(self, key: str, schema: Schema, spot: Spot) -> Any:
         if key in self._impossible:
@@ -254,7 +301,7 @@ class Rewriter:
 
         parts: list[tuple[str, frozenset[str], Any]] = [
             ("number", OF_NUMBERS, lambda: numbers(schema, report)),
-            ("string", OF_STRINGS, lambda: strings(schema, report)),
+            ("string", OF_STRINGS, lambda: strings(schema, report, self._document.budget)),
             ("array", OF_ARRAYS, lambda: self._arrays(schema, spot)),
             ("object", OF_OBJECTS, lambda: self._objects(schema, spot)),
         ]
@@ -299,8 +346,9 @@ class Rewriter:
         return result | {key: bound for key, bound in bounds.items() if bound is not None}
 
     def _objects(self, schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:
-        schema = without_universal_patterns(schema) if "patternProperties" in schema else schema
+        schema = without_universal_patterns(schema, self._document) if "patternProperties" in schema else schema
         required = schema.get("required", [])
+        self._document.spend(len(required) // 8 if isinstance(required, list) else 0)
         required = list(dict.fromkeys(required)) if isinstance(required, list) else []
         result: dict[str, Any] = {}
         if schema.get("properties"):
@@ -322,12 +370,10 @@ class Rewriter:
 
     def _patterns(self, patterns: Mapping[str, Schema], spot: Spot) -> dict[str, Any]:
         try:
-            patterns = apart(patterns, self._document) if len(patterns) > 1 else patterns
-            written = [(supported_pattern(pattern), one) for pattern, one in patterns.items()]
+            supported = supported_patterns(patterns, self._document)
         except NotEnforceable as failure:
             self._refuse(spot, "patternProperties", failure)
             return {}
-        supported = {pattern: one for pattern, one in written if pattern is not None}
         return {pattern: self.rewrite(one, spot.inside()) for pattern, one in supported.items()}
 
     def _counted(self, result: dict[str, Any], schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
-from itertools import combinations
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.document import Document
@@ -12,13 +11,14 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Schema,
     is_known_to,
     is_number,
+    is_whole,
     kind_of,
 )
-from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 
-Answer = bool | None
-Check = Callable[[Any, Mapping[str, Any], Document], Answer]
+# Yes, no, or not known.
+Verdict = bool | None
+Check = Callable[[Any, Mapping[str, Any], Document], Verdict]
 
 
 def key_of(value: Any) -> Hashable:
@@ -31,14 +31,27 @@ def key_of(value: Any) -> Hashable:
     return kind, value
 
 
-def same(left: Any, right: Any) -> bool:
-    """Equality of JSON values."""
-    return key_of(left) == key_of(right)
+def _key(value: Any, document: Document) -> Hashable:
+    """The key of a value, for a price: one that a client wrote may be as long as its whole schema."""
+    if not isinstance(value, list | dict):
+        return key_of(value)
+    known = document.keys.get(id(value))
+    if known is not None:
+        document.spend(known[2] // 64)
+        return known[1]
+    weight, stack = 0, [value]
+    while stack:
+        one = stack.pop()
+        weight += 1
+        document.spend()
+        stack += one if isinstance(one, list) else one.values() if isinstance(one, dict) else ()
+    document.keys[id(value)] = (value, key_of(value), weight)
+    return document.keys[id(value)][1]
 
 
-def all_of(answers: Iterable[Answer]) -> Answer:
-    """No wins over not known, which wins over yes."""
-    answer: Answer = True
+def all_of(answers: Iterable[Verdict]) -> Verdict:
+    """Whether every verdict is yes: no wins over not known, which wins over yes."""
+    answer: Verdict = True
     for one in answers:
         if one is False:
             return False
@@ -47,15 +60,15 @@ def all_of(answers: Iterable[Answer]) -> Answer:
     return answer
 
 
-def negated(answer: Answer) -> Answer:
+def negated(answer: Verdict) -> Verdict:
     return None if answer is None else not answer
 
 
-def any_of(answers: Iterable[Answer]) -> Answer:
+def any_of(answers: Iterable[Verdict]) -> Verdict:
     return negated(all_of(negated(answer) for answer in answers))
 
 
-def admits(value: Any, schema: Schema, document: Document) -> Answer:
+def admits(value: Any, schema: Schema, document: Document) -> Verdict:
     """Whether the schema holds for the value."""
     document.spend()
     if not isinstance(schema, dict):
@@ -65,7 +78,7 @@ def admits(value: Any, schema: Schema, document: Document) -> Answer:
     return all_of(_admits_keyword(value, keyword, schema, document) for keyword in schema if keyword in ASSERTIONS)
 
 
-def _admits_keyword(value: Any, keyword: str, schema: Mapping[str, Any], document: Document) -> Answer:
+def _admits_keyword(value: Any, keyword: str, schema: Mapping[str, Any], document: Document) -> Verdict:
     if not is_known_to(document.draft, keyword):
         return None
     if keyword == "if":
@@ -77,19 +90,19 @@ def _admits_keyword(value: Any, keyword: str, schema: Mapping[str, Any], documen
     return check(value, schema, document) if kind == kind_of(value) else True
 
 
-def _unknown(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _unknown(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     return None
 
 
 def has_type(value: Any, names: Any) -> bool:
     """Whether a value is of one of the named types."""
     kind = kind_of(value)
-    is_integer = kind == "number" and float(value).is_integer()
+    is_integer = kind == "number" and is_whole(value)
     names = names if isinstance(names, list) else [names]
     return kind in names or (is_integer and "integer" in names)
 
 
-def _one_of(value: Any, options: list[Schema], document: Document) -> Answer:
+def _one_of(value: Any, options: list[Schema], document: Document) -> Verdict:
     answers = [admits(value, option, document) for option in options]
     if answers.count(True) > 1:
         return False
@@ -98,7 +111,7 @@ def _one_of(value: Any, options: list[Schema], document: Document) -> Answer:
     return answers.count(True) == 1
 
 
-def _reference(value: Any, reference: str, document: Document) -> Answer:
+def _reference(value: Any, reference: str, document: Document) -> Verdict:
     # A reference may lead back to itself without consuming any of the value: then the answer is not known.
     if document.is_recursive(reference):
         return None
@@ -114,10 +127,10 @@ def _keys(values: list[Any], document: Document) -> frozenset[Hashable]:
     return known[1]
 
 
-_GENERAL: dict[str, Callable[[Any, Any, Document], Answer]] = {
+_GENERAL: dict[str, Callable[[Any, Any, Document], Verdict]] = {
     "type": lambda value, names, _: has_type(value, names),
-    "const": lambda value, constant, _: same(value, constant),
-    "enum": lambda value, options, document: key_of(value) in _keys(options, document),
+    "const": lambda value, constant, document: _key(value, document) == _key(constant, document),
+    "enum": lambda value, options, document: _key(value, document) in _keys(options, document),
     "allOf": lambda value, parts, document: all_of(admits(value, part, document) for part in parts),
     "anyOf": lambda value, options, document: any_of(admits(value, option, document) for option in options),
     "oneOf": _one_of,
@@ -126,8 +139,8 @@ _GENERAL: dict[str, Callable[[Any, Any, Document], Answer]] = {
 }
 
 
-def _within(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
-    """All bounds of a number at once: in draft 4 they need each other."""
+def _within(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
+    """Whether a number is within its bounds, all of them together: in draft 4 they need each other."""
     low, high = schema.get("minimum"), schema.get("maximum")
     over, under = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     if document.draft == 4 and (is_number(over) or is_number(under)):
@@ -140,37 +153,37 @@ def _within(value: Any, schema: Mapping[str, Any], document: Document) -> Answer
     )
 
 
-def _is_multiple(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _is_multiple(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     return Fraction(str(value)) % Fraction(str(schema["multipleOf"])) == 0
 
 
-def _matches(value: str, schema: Mapping[str, Any], document: Document) -> Answer:
+def _matches(value: str, schema: Mapping[str, Any], document: Document) -> Verdict:
     try:
-        return language_of(schema["pattern"]).contains(value)
+        return document.matches(schema["pattern"], value)
     except RegexError:
         return None
 
 
-def _has_length(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _has_length(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     suffix = {"string": "Length", "array": "Items"}.get(kind_of(value), "Properties")
     return bool(schema.get("min" + suffix, 0) <= len(value) <= schema.get("max" + suffix, len(value)))
 
 
-def _has_required(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _has_required(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     return isinstance(schema["required"], bool) or all(name in value for name in schema["required"])
 
 
-def _matching(name: str, patterns: Mapping[str, Schema]) -> list[Schema] | None:
-    """The schemas of all patterns found in a name; None where that cannot be told."""
+def _matching(name: str, patterns: Mapping[str, Schema], document: Document) -> list[Schema] | None:
+    """The schemas of all patterns found in a name; None where that is not known."""
     try:
-        return [one for pattern, one in patterns.items() if language_of(pattern).contains(name)]
+        return [one for pattern, one in patterns.items() if document.matches(pattern, name)]
     except RegexError:
         return None
 
 
-def property_schemas(name: str, schema: Mapping[str, Any]) -> list[Schema] | None:
-    """All schemas that an object's schema has for a property; None where that cannot be told."""
-    found = _matching(name, schema.get("patternProperties", {}))
+def property_schemas(name: str, schema: Mapping[str, Any], document: Document) -> list[Schema] | None:
+    """All schemas that an object's schema has for a property; None where that is not known."""
+    found = _matching(name, schema.get("patternProperties", {}), document)
     if found is None:
         return None
     if name in schema.get("properties", {}):
@@ -178,21 +191,21 @@ def property_schemas(name: str, schema: Mapping[str, Any]) -> list[Schema] | Non
     return found or [schema.get("additionalProperties", True)]
 
 
-def _properties(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
-    """Named, matched and other properties at once."""
-    answers: list[Answer] = []
+def _properties(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
+    """Whether all properties of an object are admitted: named, matched and others."""
+    answers: list[Verdict] = []
     for name, one in value.items():
-        schemas = property_schemas(name, schema)
+        schemas = property_schemas(name, schema, document)
         answers.append(None if schemas is None else all_of(admits(one, part, document) for part in schemas))
     return all_of(answers)
 
 
-def _names(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _names(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     return all_of(admits(name, schema["propertyNames"], document) for name in value)
 
 
-def _items(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
-    """The items of a tuple and those after it at once."""
+def _items(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
+    """Whether all items of an array are admitted: those of a tuple and those after it."""
     items = schema.get("items", True)
     if isinstance(items, list):
         prefix, rest = items, schema.get("additionalItems", True)
@@ -202,19 +215,17 @@ def _items(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
     return all_of(admits(item, one, document) for item, one in zip(value, schemas, strict=True))
 
 
-def _contains(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _contains(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     if "minContains" in schema or "maxContains" in schema:
         return None
     return any_of(admits(item, schema["contains"], document) for item in value)
 
 
-def _differ(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
-    document.spend(len(value) ** 2)
-    pairs = combinations(value, 2)
-    return schema["uniqueItems"] is False or not any(same(left, right) for left, right in pairs)
+def _differ(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
+    return schema["uniqueItems"] is False or len({_key(item, document) for item in value}) == len(value)
 
 
-def _condition(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+def _condition(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
     asked = admits(value, schema["if"], document)
     if asked is None:
         return None
@@ -222,7 +233,7 @@ def _condition(value: Any, schema: Mapping[str, Any], document: Document) -> Ans
 
 
 def _depends(keyword: str) -> Check:
-    def check(value: Any, schema: Mapping[str, Any], document: Document) -> Answer:
+    def check(value: Any, schema: Mapping[str, Any], document: Document) -> Verdict:
         needed = [one for name, one in schema[keyword].items() if name in value]
         parts = [{"required": one} if isinstance(one, list) else one for one in needed]
         return all_of(admits(value, part, document) for part in parts)

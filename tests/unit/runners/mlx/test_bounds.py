@@ -9,7 +9,7 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.errors import ContextLengthExceeded, StartupError
-from proxy_inference_engine.models import load_mlx
+from proxy_inference_engine.models.load import mlx as load_mlx
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.runners.mlx.library import state_bytes
 from proxy_inference_engine.types import Finished, Limits, Request, Sampling

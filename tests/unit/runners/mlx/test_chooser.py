@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits, Want
-from proxy_inference_engine.sampling.randomness import stream_key, uniform
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler, stream_key, uniform
 from proxy_inference_engine.types import Sampling
+from tests.wider import wider
 
 mx = pytest.importorskip("mlx.core")
 
@@ -295,3 +295,8 @@ def test_lazy_logits_become_numpy() -> None:
 )
 def test_can_choose(changes: dict[str, Any], expected: bool) -> None:
     assert DeviceChooser().can_choose(replace(PLAIN, **changes)) is expected
+
+
+def test_a_field_that_the_device_does_not_know_is_left_to_the_host() -> None:
+    assert DeviceChooser().can_choose(wider(PLAIN))
+    assert not DeviceChooser().can_choose(wider(PLAIN, added=1.0))

@@ -10,7 +10,7 @@ from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.runners.base import TokenIds
 from proxy_inference_engine.runners.mlx.embedding import MlxEmbedder
-from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.head import OutputHead
 from proxy_inference_engine.runners.mlx.model import MlxModel
 from tests.tiny.models import WIDTH
 from tests.tiny.runners import WRITERS, load_tiny, make_runner
@@ -29,11 +29,11 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def embedder(loaded: MlxModel) -> MlxEmbedder:
-    return MlxEmbedder(loaded, Head(loaded.model), max_tokens=300)
+    return MlxEmbedder(loaded, OutputHead(loaded.model), max_tokens=300)
 
 
 def mean_of(loaded: MlxModel, ids: TokenIds) -> NDArray[np.float32]:
-    hidden = Head(loaded.model).hidden(mx.array(ids)[None], make_prompt_cache(loaded.model))
+    hidden = OutputHead(loaded.model).hidden(mx.array(ids)[None], make_prompt_cache(loaded.model))
     mean: NDArray[np.float32] = np.array(hidden)[0].mean(axis=0)
     return mean
 

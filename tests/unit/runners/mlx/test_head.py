@@ -9,7 +9,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
-from proxy_inference_engine.runners.mlx.head import Head
+from proxy_inference_engine.runners.mlx.head import OutputHead
 from proxy_inference_engine.runners.mlx.model import MlxModel
 from tests.tiny.models import WIDTH
 from tests.tiny.runners import WRITERS, load_tiny
@@ -25,7 +25,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_only_what_is_picked(loaded: MlxModel) -> None:
     whole = np.array(loaded.model(IDS))
     num_weights = len(tree_flatten(loaded.model.parameters()))
-    head = Head(loaded.model)
+    head = OutputHead(loaded.model)
     seen: list[tuple[int, ...]] = []
 
     def pick(hidden: mx.array) -> mx.array:
@@ -40,7 +40,7 @@ def test_only_what_is_picked(loaded: MlxModel) -> None:
 
 
 def test_hidden_states_are_what_the_head_is_given(loaded: MlxModel) -> None:
-    head = Head(loaded.model)
+    head = OutputHead(loaded.model)
     hidden = head.hidden(IDS, make_prompt_cache(loaded.model))
     assert hidden.shape == (2, 5, WIDTH)
     inner: Any = loaded.model
@@ -50,7 +50,7 @@ def test_hidden_states_are_what_the_head_is_given(loaded: MlxModel) -> None:
 
 def test_a_pass_that_fails_leaves_the_head_as_it_was(loaded: MlxModel) -> None:
     whole = np.array(loaded.model(IDS))
-    head = Head(loaded.model)
+    head = OutputHead(loaded.model)
 
     def fail(hidden: mx.array) -> mx.array:
         raise MemoryError
@@ -66,6 +66,6 @@ class _Headless(nn.Module):
 
 
 def test_a_model_without_a_head_that_we_know() -> None:
-    head = Head(_Headless())  # type: ignore[no-untyped-call]
+    head = OutputHead(_Headless())  # type: ignore[no-untyped-call]
     found = head.logits(mx.array([[4, 5, 6]]), [], lambda hidden: hidden[:, -1:])
     assert np.array(found).tolist() == [[[0, 6, 12]]]

@@ -10,12 +10,12 @@ import pytest
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.models import load_mlx
 from proxy_inference_engine.models.load import load_engine, load_words
+from proxy_inference_engine.models.load import mlx as load_mlx
 from proxy_inference_engine.models.resolve import resolve
-from proxy_inference_engine.server.app import create_app
+from proxy_inference_engine.served.model import ServedModel
+from tests.tiny.image_runners import IMAGE_FAMILIES
 from tests.tiny.runners import folder_of
-from tests.tiny.seeing import SEEING
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_folder_runs_on_mlx(folder: Path, engine: str) -> None:
     try:
         assert worker.is_ready
         assert (worker.info.name, worker.info.architecture) == ("llama", "llama")
-        assert worker.context_tokens == 512 and worker.eyes is None
+        assert worker.context_tokens == 512 and worker.image_encoder is None
     finally:
         worker.stop()
 
@@ -50,29 +50,29 @@ def test_limits(folder: Path) -> None:
         config = Config(model=str(folder), context=context, cache_memory=12345)
         runner = load_mlx.load_runner(config, resolve(config.model), quiet)
         assert max(lane.slot_tokens for lane in runner.lanes) == expected
-        assert runner.cache_bytes == 12345 and runner.eyes is None
+        assert runner.cache_bytes == 12345 and runner.image_encoder is None
         runner.close()
 
 
 def test_engines_that_cannot_run_a_model(folder: Path) -> None:
     with pytest.raises(StartupError, match=r"engine llama\.cpp cannot run 'llama'.*use --engine mlx"):
         load_engine(Config(model=str(folder), engine="llama.cpp"))
-    with pytest.raises(StartupError, match=r"engine mlx cannot run .*use --engine llama\.cpp"):
-        load_engine(Config(engine="mlx", convert_weights="never"))  # the bundled model is a GGUF
+    with pytest.raises(StartupError, match=r"engine mlx cannot run the bundled model.*--model HuggingFaceTB/"):
+        load_engine(Config(engine="mlx"))  # the bundled model is a GGUF
     with pytest.raises(StartupError, match="--exact is not possible with MLX"):
         load_engine(Config(model=str(folder), exact=True))
 
 
-@pytest.mark.parametrize("family", SEEING)
-def test_models_that_see_have_eyes(family: str, tmp_path: Path) -> None:
-    config = Config(model=str(SEEING[family](tmp_path / family)), context=256)
+@pytest.mark.parametrize("family", IMAGE_FAMILIES)
+def test_models_with_a_tower_take_images(family: str, tmp_path: Path) -> None:
+    config = Config(model=str(IMAGE_FAMILIES[family](tmp_path / family)), context=256)
     runner = load_mlx.load_runner(config, resolve(config.model), quiet)
-    assert runner.eyes is not None and runner.eyes.tokens(32, 32).num_tokens == 16
+    assert runner.image_encoder is not None and runner.image_encoder.tokens(32, 32).num_tokens == 16
     runner.close()
 
 
-def test_eyes_need_mlx_vlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = SEEING["gemma3"](tmp_path / "gemma3")
+def test_images_need_mlx_vlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = IMAGE_FAMILIES["gemma3"](tmp_path / "gemma3")
     monkeypatch.setitem(sys.modules, "mlx_vlm", None)
     with pytest.raises(StartupError, match=r"'gemma3' sees images, which needs mlx-vlm: pip install"):
         load_engine(Config(model=str(folder)))
@@ -110,7 +110,7 @@ def test_the_model_s_own_generation_config_is_read(folder: Path, tmp_path: Path)
     (own / "generation_config.json").write_text(json.dumps({**values, "temperature": 0.6, "top_k": 20, "top_p": 0.95}))
     worker = load_engine(Config(model=str(own), context=300, slots=2))
     try:
-        defaults = create_app(worker, Config()).state.services.defaults
+        defaults = ServedModel.of(worker, Config()).defaults
         assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p) == (0.6, 20, 0.95, 0.0)
     finally:
         worker.stop()

@@ -13,7 +13,8 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.runners.mlx.model import MlxModel, load_model, read_chat_template
+from proxy_inference_engine.runners.checkpoint import read_chat_template
+from proxy_inference_engine.runners.mlx.model import MlxModel, load_model
 from tests import tiny
 from tests.tiny.vocabulary import CHATML, NUM_TOKENS
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny.image_runners import IMAGE_FAMILIES
 from tests.tiny.runners import folder_of
-from tests.tiny.seeing import SEEING
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 PROGRAM = """
@@ -27,7 +27,7 @@ config = Config(model=sys.argv[1], context=256, slots=1)
 words = load_words(config)
 assert words.tokenizer.encode("The river")
 worker = load_engine(config)
-print(worker.info.name, worker.is_ready, worker.eyes is not None)
+print(worker.info.name, worker.is_ready, worker.image_encoder is not None)
 worker.stop()
 """
 
@@ -46,8 +46,8 @@ def publish(folder: Path, home: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_a_cached_model_needs_no_network(kind: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    is_seeing = kind in SEEING
-    folder = SEEING[kind](tmp_path / kind) if is_seeing else folder_of(kind, tmp_path_factory.getbasetemp())
+    takes_images = kind in IMAGE_FAMILIES
+    folder = IMAGE_FAMILIES[kind](tmp_path / kind) if takes_images else folder_of(kind, tmp_path_factory.getbasetemp())
     publish(folder, tmp_path / "hf")
     others = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE_", "PIE_"))}
     done = subprocess.run(
@@ -57,4 +57,4 @@ def test_a_cached_model_needs_no_network(kind: str, tmp_path: Path, tmp_path_fac
         timeout=120,
         env={**others, "HF_HOME": str(tmp_path / "hf")},
     )
-    assert (done.returncode, done.stdout.strip()) == (0, f"tiny-model True {is_seeing}"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, f"tiny-model True {takes_images}"), done.stderr

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from proxy_inference_engine.runners.base import Lane, Row
+from proxy_inference_engine.runners.mlx.memory.segment import KvSegment, SegmentPacker
 from proxy_inference_engine.runners.mlx.runner import MlxRunner, Settings
-from proxy_inference_engine.runners.mlx.segment import KvSegment, SegmentPacker
 from tests.tiny.runners import load_tiny
 
 NUM_TOKENS = 7

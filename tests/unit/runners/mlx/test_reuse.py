@@ -11,10 +11,10 @@ import pytest
 
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.runners.base import Lane
-from proxy_inference_engine.runners.mlx.layer_cache import arrays
+from proxy_inference_engine.runners.mlx.memory.layer_cache import arrays
+from proxy_inference_engine.runners.mlx.memory.segment import KvSegment
+from proxy_inference_engine.runners.mlx.memory.snapshots import SnapshotSegment
 from proxy_inference_engine.runners.mlx.runner import MlxRunner
-from proxy_inference_engine.runners.mlx.segment import KvSegment
-from proxy_inference_engine.runners.mlx.snapshots import SnapshotSegment
 from proxy_inference_engine.types import Limits, Request, Sampling
 from tests.model.answers import Answer, run, run_alone
 from tests.tiny.runners import WRITERS, make_runner

@@ -88,7 +88,7 @@ def mirror(loaded: MlxModel) -> Iterator[Mirror]:
 def test_what_a_runner_says_of_itself(mirror: Mirror, loaded: MlxModel) -> None:
     runner = mirror.runner
     assert runner.can_splice == (loaded.info.name not in SNAPSHOTS)
-    assert runner.lanes == LANES and runner.eyes is None
+    assert runner.lanes == LANES and runner.image_encoder is None
     assert runner.max_logits >= NUM_SLOTS and runner.max_batch_tokens > 0
     logits = np.asarray(runner.forward([Row(0, 0, np.array([5], np.int32), 1)])[0])
     assert logits.shape == (1, runner.tokenizer.num_tokens)

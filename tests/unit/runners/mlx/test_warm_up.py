@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proxy_inference_engine.runners.base import Lane, Row
-from proxy_inference_engine.runners.mlx.trial_ids import ordinary_ids
+from proxy_inference_engine.runners.mlx.rows import ordinary_ids
 from proxy_inference_engine.runners.mlx.warm_up import warm_up
 from tests.tiny.runners import make_runner
 

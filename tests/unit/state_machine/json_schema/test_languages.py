@@ -5,13 +5,9 @@ from itertools import product
 
 import pytest
 
-from proxy_inference_engine.state_machine.json_schema.languages import (
-    complement_of,
-    do_meet,
-    is_universal,
-    language_of,
-    literal_complement,
-)
+from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of, literal_complement
+from proxy_inference_engine.state_machine.json_schema.patterns import Membership, complement_of, do_meet, is_universal
 from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRegex, RegexError, read
 
 # All short words over a few characters: letters, a digit, a dash, something that is no letter at all.
@@ -72,21 +68,27 @@ def test_membership_and_complement(pattern: str) -> None:
         assert pattern == "^((?!ab).)*$", error
         return
     found = [is_found(pattern, word) for word in WORDS]
-    assert [language.contains(word) for word in WORDS] == found
-    assert [language.complement().contains(word) for word in WORDS] == [not one for one in found]
-    assert is_universal(pattern) == (pattern == "")
+    assert members(language) == found
+    assert members(language.complement()) == [not one for one in found]
+    assert is_universal(pattern, StepBudget()) == (pattern == "")
+
+
+def members(language: RegularLanguage) -> list[bool]:
+    membership = Membership(language)
+    return [membership.contains(word, StepBudget().think) for word in WORDS]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_patterns_written_anew_mean_the_same(pattern: str) -> None:
     try:
         language = language_of(pattern)
-        others = complement_of(pattern)
+        others = complement_of(pattern, StepBudget())
     except RegexError:
         return
     found = [word for word in WORDS if is_found(pattern, word)]
-    if not language.is_empty():
-        assert [word for word in WORDS if re.search(python_syntax(language.pattern()), word)] == found
+    think = StepBudget().think
+    if not language.is_empty(think):
+        assert [word for word in WORDS if re.search(python_syntax(language.pattern(think)), word)] == found
     outside = [] if others is None else [word for word in WORDS if re.search(python_syntax(others), word)]
     assert outside == [word for word in WORDS if word not in found]
 
@@ -99,16 +101,16 @@ def python_syntax(pattern: str) -> str:
 @pytest.mark.parametrize(("left", "right"), list(product(PATTERNS[:20], repeat=2)))
 def test_patterns_meet_where_a_word_has_both(left: str, right: str) -> None:
     has_both = any(is_found(left, word) and is_found(right, word) for word in WORDS)
-    assert do_meet(left, right) or not has_both
+    assert do_meet(left, right, StepBudget()) or not has_both
     if has_both:
-        assert do_meet(left, right)
+        assert do_meet(left, right, StepBudget())
 
 
 @pytest.mark.parametrize(
     "words", [["a"], [""], ["a", "ab", "abc"], ["", "é", "1-"], ["a-b", "]^"], ["\n", "\\", '"'], ["😀"]]
 )
 def test_everything_but_some_words(words: list[str]) -> None:
-    pattern = python_syntax(literal_complement(words))
+    pattern = python_syntax(literal_complement(words, StepBudget().think))
     candidates = [*WORDS, *words, *(word + "x" for word in words), *(word[:-1] for word in words)]
     assert all((re.search(pattern, word) is not None) == (word not in words) for word in candidates)
 
@@ -126,3 +128,25 @@ def test_beyond_reason(pattern: str) -> None:
     with pytest.raises(RegexError) as error:
         language_of(pattern)
     assert not isinstance(error.value, MalformedRegex)
+
+
+SLOW = ["((((a?)?)?)?){1,60}", "(?:(?:(?:a*)*)*){1,40}", "(?:(?:(?:(?:(?:c)?|.))?)?){2,40}", "^(a|b)*a(a|b){12}$"]
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_whether_a_text_has_a_pattern_is_paid_for(pattern: str) -> None:
+    """Each character of these takes milliseconds: a list of values that have to match one would take hours."""
+    budget = StepBudget(2_000)
+    membership = Membership(language_of(pattern))
+    with pytest.raises((OutOfSteps, RegexError)):
+        for number in range(10_000):
+            membership.contains(f"{number:b}".replace("0", "a").replace("1", "b"), budget.think)
+
+
+def test_a_question_costs_the_same_to_every_schema() -> None:
+    first, second = StepBudget(), StepBudget()
+    for budget in (first, second):
+        do_meet("^(a|b)*c$", "^a{3}", budget)
+    assert first.num_spent == second.num_spent > 0
+    do_meet("^(a|b)*c$", "^a{3}", first)
+    assert first.num_spent <= second.num_spent + 1, "asked again by the same schema, it is all but free"

@@ -1,0 +1,1 @@
+"""What a front end before far engines carries, and how it compares with vLLM's own."""

@@ -1,0 +1,84 @@
+"""`python -m benchmarks.product`: our product of weights and columns beside ggml's own and the processor's peak.
+
+Thousand million multiplications a second, the best of many tries, both in turn. The peak is a loop over registers in as
+many threads at once; the two cores of some machines share their arithmetic. Nothing else should run.
+"""
+
+import argparse
+import ctypes
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from proxy_inference_engine.config import available_cores
+from proxy_inference_engine.runners.llama_cpp.library import Library, start
+from proxy_inference_engine.runners.llama_cpp.product.multiplication import Multiplication
+
+_FORMATS = {8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
+_SHAPES = ((1536, 576), (576, 1536), (2048, 2048), (8192, 2048))  # rows, width; of models with 135M and 1B parameters
+_COLUMNS = (4, 8, 16, 64, 500)
+_K_WIDTH = 256
+_PEAK_TIMES, _PEAK_MULTIPLICATIONS = 2_000_000, 16 * 64
+_MIN_S = 0.3  # of tries for one figure
+
+
+class Figure(NamedTuple):
+    ggml: float
+    ours: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.product", description="Our product beside ggml's own.")
+    parser.add_argument("--threads", type=int, default=available_cores())
+    threads = parser.parse_args().threads
+    library = start()
+    if library.product is None:
+        parser.error("the product was not compiled: `pie optimize`, on a processor with AVX-512 VNNI")
+    peak = _peak(str(library.product.path), threads)
+    print(f"{library.origin} llama.cpp, {threads} threads, peak {peak:.0f} GMAC/s\n")
+    print("| format | rows × width | columns | ggml | ours | times | of the peak |\n|---|---|---|---|---|---|---|")
+    for number, name in _FORMATS.items():
+        for rows, width in _SHAPES:
+            if number != 8 and width % _K_WIDTH:
+                continue
+            for columns in _COLUMNS:
+                found = _measure(library, number, (rows, width, columns), threads)
+                share = f"{found.ours / found.ggml:.2f} | {100 * found.ours / peak:.0f} %"
+                print(f"| {name} | {rows} × {width} | {columns} | {found.ggml:.0f} | {found.ours:.0f} | {share} |")
+
+
+def _measure(library: Library, number: int, shape: tuple[int, int, int], threads: int) -> Figure:
+    rows, width, columns = shape
+    assert library.product is not None
+    generator = np.random.default_rng(0)
+    values, given = (generator.standard_normal((count, width), np.float32) for count in (rows, columns))
+    best = [1e9, 1e9]
+    with Multiplication(library.binding, number, values, given) as multiplication:
+        start_s = time.perf_counter()
+        while time.perf_counter() - start_s < _MIN_S:
+            for is_ours in (False, True):
+                library.product.use(is_ours, min_columns=1)
+                best[is_ours] = min(best[is_ours], _timed(lambda: multiplication.run(threads)))
+    library.product.use(False)
+    return Figure(*(rows * width * columns / seconds / 1e9 for seconds in best))
+
+
+def _peak(path: str, threads: int) -> float:
+    loop = ctypes.CDLL(path).pie_product_peak
+    loop.argtypes = [ctypes.c_int64]
+    with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter
+        seconds = min(_timed(lambda: list(pool.map(loop, [_PEAK_TIMES] * threads))) for _ in range(5))
+    return threads * _PEAK_TIMES * _PEAK_MULTIPLICATIONS / seconds / 1e9
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

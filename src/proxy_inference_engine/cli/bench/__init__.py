@@ -1,0 +1,1 @@
+"""`pie bench`: a running server measured, and drawn."""

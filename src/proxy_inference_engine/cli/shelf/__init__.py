@@ -1,0 +1,1 @@
+"""Commands about the models that lie on this machine, or could."""

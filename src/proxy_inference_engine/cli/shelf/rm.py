@@ -1,0 +1,72 @@
+"""`pie rm NAME`: delete a model that was downloaded. Files that a person put somewhere are not ours to delete."""
+
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from proxy_inference_engine.cli.remote.running_server import find_server
+from proxy_inference_engine.cli.terminal import is_terminal
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.config.sizes import format_size
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.models import hub
+from proxy_inference_engine.models.resolve import BUNDLED_WORD, models_among, parts_of, resolve
+
+
+def rm(config: Config, *, model: str, is_sure: bool = False) -> int:
+    """Asks before, unless it is told not to. Raises StartupError."""
+    doomed = _doomed(config, model)
+    _check_unused(config, model)
+    num_bytes = sum(path.stat().st_size for path in _files(doomed) if not path.is_symlink())
+    if not is_sure and not _agrees(f"Delete {model}, {format_size(num_bytes)}? [y/N] "):
+        print("Nothing was deleted.")
+        return 1
+    for path in doomed:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    print(f"Deleted {model}, {format_size(num_bytes)}.")
+    return 0
+
+
+def _doomed(config: Config, model: str) -> list[Path]:
+    """The folder of a repository, or the files of one GGUF model among several in it."""
+    if model == BUNDLED_WORD:
+        folder = config.cache_dir / BUNDLED_WORD
+        if not folder.is_dir():
+            raise StartupError("the bundled model is part of the installation, and is not deleted")
+        return [folder]
+    name = hub.parse_name(model)
+    if name is None:
+        raise StartupError(f"{model!r} was not downloaded by us: delete the file yourself")
+    repository = hub.cache_folder() / hub.folder_name(name)
+    if not repository.is_dir():
+        raise StartupError(f"model {model!r} is not in the Hugging Face cache; `pie models` lists what is")
+    others = models_among((repository / "snapshots").rglob("*.gguf"))
+    if name.file is None or len(others) < 2:
+        return [repository]
+    links = parts_of(resolve(model, config.cache_dir).path)
+    return [*links, *(link.resolve() for link in links if link.is_symlink())]
+
+
+def _check_unused(config: Config, model: str) -> None:
+    server = find_server(config)
+    if server is not None and any(each.id == model and each.state != "unloaded" for each in server.models):
+        raise StartupError(f"the server at {server.url} has {model} loaded: `pie stop {model}` first")
+
+
+def _files(paths: Iterable[Path]) -> Iterable[Path]:
+    for path in paths:
+        yield from (below for below in path.rglob("*") if below.is_file()) if path.is_dir() else (path,)
+
+
+def _agrees(question: str) -> bool:
+    if not is_terminal(sys.stdin):
+        raise StartupError("there is nobody to ask: say --yes")
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False

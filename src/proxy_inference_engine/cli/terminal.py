@@ -1,0 +1,56 @@
+"""What a person's terminal can show: colours where they are wanted, its width, and text that cannot steer it."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Literal, TextIO
+
+Style = Literal["bold", "dim", "green", "yellow", "red", "blue"]
+_CODES: dict[Style, str] = {"bold": "1", "dim": "2", "green": "32", "yellow": "33", "red": "31", "blue": "34"}
+# What a model writes must not steer the terminal: no control characters but tab and new line.
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def has_color(stream: TextIO | None) -> bool:
+    """https://no-color.org; and not where a terminal has none."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: Style, stream: TextIO | None = None) -> str:
+    """For stdout, unless another stream is named."""
+    if not text or not has_color(sys.stdout if stream is None else stream):
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def harmless(text: str) -> str:
+    return text.translate(_CONTROLS)
+
+
+def width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def prepare(stream: TextIO | None) -> None:
+    """A terminal without some letters shows others for them, in place of an error."""
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="replace")
+
+
+def table(rows: Sequence[Sequence[str]], *, numbers: frozenset[int] = frozenset()) -> str:
+    """Columns as wide as what is in them; the first row is their names. Columns of `numbers` end at the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(widths[column]) if column in numbers else cell.ljust(widths[column])
+            for column, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join((paint(lines[0], "bold"), *lines[1:]))

@@ -1,0 +1,1 @@
+"""Engines that are elsewhere: vLLM behind HTTP, one or several for one model."""

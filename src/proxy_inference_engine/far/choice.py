@@ -1,0 +1,362 @@
+"""One choice of a request at a far engine: one HTTP request, and another one where the first came to nothing.
+
+Before the first token a failure is the engine's, and another engine is asked. After it, what was said cannot be taken
+back: the request ends with an error.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from proxy_inference_engine.engine.base import Item
+from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, QueueFull, Unavailable, shorten
+from proxy_inference_engine.far.connections import FarConnection
+from proxy_inference_engine.far.engines import Engines, FarEngine, prompt_work
+from proxy_inference_engine.far.wire import (
+    GENERATE,
+    AskedChoice,
+    FarChunk,
+    FarFailure,
+    read_event,
+    read_failure,
+    read_scored,
+)
+from proxy_inference_engine.types import (
+    Failed,
+    Finished,
+    FinishReason,
+    Logprob,
+    Output,
+    Prefilled,
+    Request,
+    Timings,
+    Token,
+)
+
+_SEPARATOR = b"\n\n"
+_DATA = b"data: "
+_MAX_FAILURE_BYTES = 1 << 16
+_MAX_EVENT_BYTES = 8 << 20
+_MAX_MESSAGE = 300
+_OK = 200
+_NO_ANSWER = (ValueError, KeyError, TypeError, IndexError, AttributeError)  # what is raised by what is none
+_NO_ROUTE = ((403, None), (404, "Not Found"), (405, None))  # status, and the message where others have that status
+_PASSING = (500, 502, 503, 504)  # of the engine, not of the request
+RETRY_S = 2
+BROKE_OFF = "The engine that computes this model broke off."
+
+
+class FarCounts(Protocol):
+    """Whoever counts what all requests of a model bring."""
+
+    total_prompt_tokens: int
+    total_prompt_tokens_cached: int
+    total_generated_tokens: int
+    total_failures: int
+
+
+class FarChoice:
+    """A `FarReader`. `put` takes what comes; it is called with an end exactly once, unless `cancel` came first."""
+
+    def __init__(
+        self, request: Request, choice: int, engines: Engines, end_ids: frozenset[int], counted: FarCounts
+    ) -> None:
+        self._request = request
+        self._choice = choice
+        self._engines = engines
+        self._end_ids = end_ids
+        self._counted = counted
+        self._loop = asyncio.get_running_loop()
+        self._tried: set[FarEngine] = set()
+        self._engine: FarEngine | None = None
+        self._connection: FarConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._asked: AskedChoice | None = None
+        self._work = 0.0
+        self._status = 0
+        self._retry_after: str | None = None
+        self._rest = b""  # of an event that is not whole yet, or the body of a failure
+        self._reason: FinishReason | None = None
+        self._num_cached = 0
+        self.heard_at = self._loop.time()
+        self._began = time.monotonic()
+        self._first_at: float | None = None
+        self.put: Callable[[list[Item]], None] = lambda _items: None
+        self.is_over = False
+        self.is_paused = False
+
+    def start(self) -> None:
+        """Ask the engine that is best, or the next best. Raises nothing: a failure is put."""
+        engine = self._engines.choose(self._request, self._tried)
+        if engine is None:
+            self._fail(unavailable())
+            return
+        self._tried.add(engine)
+        self._ask(engine)
+
+    def cancel(self) -> None:
+        """The far side hears of it by the end of the connection."""
+        self._leave()
+        self.is_over = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    def pause(self) -> None:
+        if not self.is_paused and self._connection is not None:
+            self.is_paused = True
+            self._connection.pause()
+
+    def resume(self) -> None:
+        if self.is_paused:
+            self.is_paused = False
+            self.heard_at = self._loop.time()
+            if self._connection is not None:
+                self._connection.resume()
+
+    def give_up(self, reason: str) -> None:
+        """Nothing comes any more, though the connection stands."""
+        if self._connection is not None:
+            self._connection.close()
+        self._lose(reason)
+
+    @property
+    def has_silent_engine(self) -> bool:
+        return self._engine is not None and self._engine.is_silent
+
+    # Asking
+
+    def _ask(self, engine: FarEngine) -> None:
+        self._leave()
+        self._engine = engine
+        self._work = 1.0 + prompt_work(self._request)
+        engine.work += self._work
+        self._status, self._rest = 0, b""
+        model = "" if engine.facts is None else engine.facts.model
+        self._asked = AskedChoice(self._request, self._choice, model, self._end_ids)
+        connection = engine.connections.idle()
+        if connection is not None:
+            self._send(engine, connection)
+        else:
+            self._connecting = self._loop.create_task(self._connect(engine))
+
+    async def _connect(self, engine: FarEngine) -> None:
+        try:
+            connection = await engine.connections.connect()
+        except TimeoutError:
+            self._lose("no connection in time")
+        except OSError as error:
+            engine.eject(str(error))
+            self._lose(str(error))
+        else:
+            self._send(engine, connection)
+
+    def _send(self, engine: FarEngine, connection: FarConnection) -> None:
+        assert self._asked is not None
+        self._connection, endpoint = connection, engine.endpoint
+        engine.connections.post(connection, endpoint, self._asked.body(endpoint), self)
+
+    def _leave(self) -> None:
+        """The engine has nothing more to do for this."""
+        if self._engine is not None:
+            self._engine.work -= self._work
+        self._engine, self._work = None, 0.0
+
+    # Reading
+
+    def on_head(self, status: int, retry_after: str | None) -> None:
+        self._status, self._retry_after = status, retry_after
+        self.heard_at = self._loop.time()
+
+    def on_body(self, data: bytes) -> None:
+        self.heard_at = self._loop.time()
+        if self._rest:
+            data = self._rest + data
+        if self._status != _OK:
+            self._rest = data[:_MAX_FAILURE_BYTES]
+            return
+        if self._request.num_prompt_logprobs is not None:
+            self._rest = data
+            return
+        *events, self._rest = data.split(_SEPARATOR)
+        items: list[Item] = []
+        try:
+            for event in events:
+                if event.startswith(_DATA):
+                    self._take(event[len(_DATA) :], items)
+            if len(self._rest) > _MAX_EVENT_BYTES:
+                raise ValueError("an event has no end")
+        except FarFailure as failure:
+            self._refuse(failure)
+        except _NO_ANSWER as error:
+            self._break_off(f"it wrote what nobody understands: {type(error).__name__}")
+        else:
+            if items:
+                self.put(items)
+
+    def on_complete(self) -> None:
+        self._connection = None
+        if self.is_over:
+            return
+        if self._status == _OK and self._request.num_prompt_logprobs is not None:
+            self._read_scored()
+        elif self._status == _OK and self._reason is None:
+            self._lose("its answer has no end")
+        elif self._status == _OK:
+            items: list[Item] = []
+            self._finish(items)
+            self.put(items)
+        else:
+            self._refuse(read_failure(self._status, self._rest))
+
+    def on_lost(self, *, is_stale: bool) -> None:
+        self._connection = None
+        if self.is_over:
+            return
+        if is_stale and self._engine is not None:
+            self._ask(self._engine)  # the engine had closed it, as it does with those that rest
+        else:
+            self._lose("the connection broke")
+
+    def _read_scored(self) -> None:
+        """The answer came as a whole, with the scores of the prompt."""
+        items: list[Item] = []
+        try:
+            chunk, scores = read_scored(self._rest, self._request)
+            self._reason = _reason(chunk.reason or "")
+        except FarFailure as failure:
+            self._refuse(failure)
+        except _NO_ANSWER as error:
+            self._lose(f"it wrote what nobody understands: {type(error).__name__}")
+        else:
+            self._num_cached = chunk.num_cached_tokens or 0
+            self._begin(items, scores)
+            self._take_tokens(chunk, items)
+            self._finish(items)
+            self.put(items)
+
+    def _take(self, data: bytes, items: list[Item]) -> None:
+        if self.is_over:
+            return
+        chunk = read_event(data, self._request.num_top_logprobs)
+        if chunk is None:
+            if self._reason is not None:
+                self._finish(items)
+            return
+        if chunk.ids:
+            self._take_tokens(chunk, items)
+        if chunk.reason is not None:
+            self._reason = _reason(chunk.reason)
+        if chunk.num_cached_tokens is not None:
+            self._num_cached = chunk.num_cached_tokens
+
+    def _take_tokens(self, chunk: FarChunk, items: list[Item]) -> None:
+        choice = self._choice
+        if self._first_at is None:
+            self._begin(items)
+        if self._request.limits.max_tokens == 0:  # only the prompt was wanted
+            return
+        self._counted.total_generated_tokens += len(chunk.ids)
+        last = len(chunk.ids) - 1 if chunk.reason == "stop" else -1
+        for place, token_id in enumerate(chunk.ids):
+            logprob = None if chunk.logprobs is None else chunk.logprobs[place]
+            is_end = place == last and self._asked is not None and token_id in self._asked.stop_ids
+            items.append(Item(choice, Token(token_id, logprob, not is_end)))
+
+    def _begin(self, items: list[Item], scores: tuple[Logprob | None, ...] | None = None) -> None:
+        """The first token is there: the prompt is computed."""
+        self._first_at = time.monotonic()
+        self._counted.total_prompt_tokens += len(self._request.prompt_ids)
+        items.append(Item(self._choice, Prefilled(0, scores)))
+        if self._engine is not None:
+            self._engine.succeed()
+            self._engine.work -= self._work - 1.0
+            self._work = 1.0
+
+    def _finish(self, items: list[Item]) -> None:
+        assert self._reason is not None
+        now = time.monotonic()
+        if self._first_at is None:
+            self._begin(items)
+        first = self._first_at or now
+        self._counted.total_prompt_tokens_cached += self._num_cached
+        timings = Timings(0.0, (first - self._began) * 1000, (now - first) * 1000)
+        reason: FinishReason = "length" if self._request.limits.max_tokens == 0 else self._reason
+        self._end(items, Finished(reason, timings, num_cached_tokens=self._num_cached))
+
+    # Failing
+
+    def _lose(self, reason: str) -> None:
+        """The engine failed."""
+        if self._engine is not None:
+            self._engine.fail(reason)
+        self._try_next(EngineFailure(BROKE_OFF))
+
+    def _break_off(self, reason: str) -> None:
+        """The connection is of no use any more."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._lose(reason)
+
+    def _try_next(self, error: PieError) -> None:
+        self._leave()
+        if self._first_at is None:
+            self.start()
+        else:
+            self._fail(error)
+
+    def _refuse(self, failure: FarFailure) -> None:
+        """The far side says no."""
+        engine = self._engine
+        if engine is None or self.is_over:
+            return
+        if engine.endpoint == GENERATE and engine.facts is not None and _has_no_route(failure):
+            engine.lacks_endpoint()
+            self._ask(engine)
+        elif failure.status in _PASSING:
+            self._break_off(f"status {failure.status}: {shorten(failure.message)}")
+        else:
+            self._fail(_error(failure, self._retry_after))
+
+    def _fail(self, error: PieError) -> None:
+        self._counted.total_failures += 1
+        items: list[Item] = []
+        self._end(items, Failed(error))
+        self.put(items)
+
+    def _end(self, items: list[Item], output: Output) -> None:
+        self._leave()
+        self.is_over = True
+        items.append(Item(self._choice, output))
+
+
+def unavailable() -> Unavailable:
+    return Unavailable("The engine that computes this model does not answer; try again soon.", retry_after_s=RETRY_S)
+
+
+def _has_no_route(failure: FarFailure) -> bool:
+    return any(failure.status == status and message in (None, failure.message) for status, message in _NO_ROUTE)
+
+
+def _reason(said: str) -> FinishReason:
+    match said:
+        case "length":
+            return "length"
+        case "stop" | "repetition":
+            return "stop"
+        case _:
+            raise FarFailure(500, f"ended with {shorten(said)!r}")
+
+
+def _error(failure: FarFailure, retry_after: str | None) -> PieError:
+    message = shorten(failure.message, _MAX_MESSAGE)
+    if failure.status == 429:
+        wait = int(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else 1
+        return QueueFull("The engine that computes this model has too much to do.", retry_after_s=max(1, wait))
+    if failure.status in (401, 403):
+        return Unavailable("The engine that computes this model refuses the server's key.")
+    return InvalidRequest(f"The engine that computes this model refuses the request: {message}")

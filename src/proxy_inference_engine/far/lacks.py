@@ -1,0 +1,56 @@
+"""What vLLM cannot do of what a request may ask: refused by name, before anything is sent.
+
+The table of docs/vllm.md is this one; a test compares.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from proxy_inference_engine.errors import PARAM, InvalidRequest
+from proxy_inference_engine.types import Request
+
+
+class Lack(NamedTuple):
+    param: str  # as most of our APIs call it
+    reason: str
+    is_asked: Callable[[Request], bool]
+
+
+def _has_grammar(request: Request) -> bool:
+    return request.constraint is not None and request.constraint.grammar is not None
+
+
+def _bounds_reasoning(request: Request) -> bool:
+    return request.constraint is not None and request.constraint.bounds_reasoning
+
+
+LACKS = (
+    Lack("dry_multiplier", "vLLM has no DRY", lambda request: request.sampling.dry_multiplier != 0),
+    Lack("xtc_probability", "vLLM has no XTC", lambda request: request.sampling.xtc_probability != 0),
+    Lack("typical_p", "vLLM has no locally typical sampling", lambda request: request.sampling.typical_p != 1),
+    Lack("top_n_sigma", "vLLM has no top-nσ", lambda request: request.sampling.top_n_sigma != 0),
+    Lack("dynatemp_range", "vLLM has no dynamic temperature", lambda request: request.sampling.dynatemp_range != 0),
+    Lack("mirostat", "vLLM has no mirostat", lambda request: request.sampling.mirostat != 0),
+    Lack(
+        "repetition_window",
+        "vLLM's repetition penalty counts the whole text",
+        lambda request: request.sampling.repetition_window != 0 and request.sampling.repetition_penalty != 1,
+    ),
+    Lack("reasoning_budget_tokens", "the tokens of reasoning are not counted there", _bounds_reasoning),
+    Lack(
+        "min_tokens",
+        "with a format or tools, vLLM would hold an end back that nothing else may follow",
+        lambda request: request.limits.min_tokens > 0 and _has_grammar(request),
+    ),
+)
+
+
+def refuse_lacking(request: Request) -> None:
+    """Raises InvalidRequest that names the first thing vLLM cannot do."""
+    for lack in LACKS:
+        if lack.is_asked(request):
+            raise InvalidRequest(
+                f"{PARAM} is not supported by this model's engine: {lack.reason}.",
+                param=lack.param,
+                code="unsupported_parameter",
+            )

@@ -1,0 +1,94 @@
+"""The outputs of one request that a far engine computes. Implements `engine.base.AnswererStream`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from proxy_inference_engine.engine.base import Item
+from proxy_inference_engine.far.choice import FarChoice
+from proxy_inference_engine.types import Failed, Finished, Request
+
+_MAX_PENDING = 1024  # outputs that nobody has read; then nothing more is read from the far side
+
+
+class FarStream:
+    """`on_news` hears when something came, `on_end` when nothing more will. Event loop only."""
+
+    def __init__(
+        self, request: Request, choices: Sequence[FarChoice], on_news: Callable[[], None], on_end: Callable[[], None]
+    ) -> None:
+        self.request = request
+        self._choices = choices
+        self._open = set(range(len(choices)))
+        self._on_news = on_news
+        self._on_end = on_end
+        self._items: list[Item] = []
+        self._has_news = asyncio.Event()
+
+    def start(self) -> None:
+        for choice in self._choices:
+            choice.put = self._put
+        for choice in self._choices:
+            if self._open:
+                choice.start()
+
+    @property
+    def choices(self) -> list[FarChoice]:
+        """Those that are not over."""
+        return [self._choices[number] for number in self._open]
+
+    def _put(self, items: list[Item]) -> None:
+        self._on_news()
+        for item in items:
+            if item.choice not in self._open:
+                continue
+            self._items.append(item)
+            if isinstance(item.output, Finished):
+                self._open.discard(item.choice)
+            elif isinstance(item.output, Failed):  # it concerns every choice
+                self._open.discard(item.choice)
+                self._cancel_all()
+        if not self._open:
+            self._on_end()
+        elif len(self._items) > _MAX_PENDING:
+            for choice in self.choices:
+                choice.pause()
+        self._has_news.set()
+
+    def fail(self, failed: Failed) -> None:
+        """End it, whatever the far side does."""
+        if self._open:
+            self._put([Item(min(self._open), failed)])
+
+    def place(self) -> None:
+        """Where it stands in a line far away nobody tells."""
+
+    def cancel(self, choice: int | None = None) -> None:
+        if not self._open:
+            return
+        if choice is None:
+            self._cancel_all()
+        elif choice in self._open:
+            self._open.discard(choice)
+            self._choices[choice].cancel()
+        if not self._open:
+            self._on_end()
+        self._has_news.set()
+
+    def _cancel_all(self) -> None:
+        for number in self._open:
+            self._choices[number].cancel()
+        self._open.clear()
+
+    async def __aiter__(self) -> AsyncIterator[list[Item]]:
+        while True:
+            items, self._items = self._items, []
+            if items:
+                if len(items) > _MAX_PENDING:
+                    for choice in self.choices:
+                        choice.resume()
+                yield items
+            elif not self._open:
+                return
+            else:
+                self._has_news.clear()
+                await self._has_news.wait()

@@ -1,0 +1,125 @@
+"""From a configuration to a model that vLLM computes: its words are read here, its engines looked for at their URLs."""
+
+import hashlib
+import importlib.util
+from typing import NamedTuple
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.far.connections import FarAddress
+from proxy_inference_engine.far.engines import FarEngine
+from proxy_inference_engine.far.model import FarLimits, FarModel, FarWords
+from proxy_inference_engine.far.monitor import Monitor
+from proxy_inference_engine.models.allotment import read_words
+from proxy_inference_engine.models.resolve import ModelFile, resolve_words
+from proxy_inference_engine.models.watcher import Watcher
+from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer
+from proxy_inference_engine.runners.checkpoint import CONFIG, read_chat_template, read_optional
+from proxy_inference_engine.runners.llama_cpp.library import start
+from proxy_inference_engine.runners.llama_cpp.model import Model
+from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
+
+_SLOTS = 256  # what vLLM computes at once, unless it is started otherwise
+# Settings that would have to be honoured where the model is computed.
+_ELSEWHERE = {
+    "adapters": "start vLLM with --lora-modules, and give each adapter a [models.NAME] with far_model",
+    "state_sampling": "vLLM samples every state of an answer alike",
+    "exact": "start vLLM with VLLM_BATCH_INVARIANT=1",
+    "draft_model": "start vLLM with --speculative-config",
+    "mmproj": "vLLM has no use for it",
+}
+
+
+def is_far(config: Config) -> bool:
+    """Whether the model is computed elsewhere. Raises StartupError where the settings do not say where."""
+    if config.engine != "vllm":
+        if config.url:
+            raise StartupError("url needs engine vllm: --engine vllm")
+        return False
+    if not config.url:
+        raise StartupError("engine vllm needs url: where vLLM listens, such as --url http://127.0.0.1:8000")
+    if config.model is None:
+        raise StartupError(
+            "engine vllm needs model: a folder with tokenizer.json, owner/model in the Hugging Face cache or a GGUF "
+            "file, from which the words of the model are read; its weights need not be there"
+        )
+    for name, advice in _ELSEWHERE.items():
+        if getattr(config, name):
+            raise StartupError(f"{name} is not possible with engine vllm: {advice}")
+    return True
+
+
+def load_far(config: Config, watcher: Watcher) -> FarModel:
+    """The model, whether its engines answer or not. Raises StartupError."""
+    words = _load_words(config, resolve_words(config.model, config.cache_dir))
+    engines = make_engines(config)
+    monitor = Monitor(engines, config.far_model)
+    admission = Admission(config.max_waiting, config.max_waiting_per_key, config.max_waiting_tokens)
+    num_slots = config.slots if "slots" in config.model_fields_set else _SLOTS
+    limits = FarLimits(config.context, num_slots, config.far_timeout_seconds)
+    model = FarModel(words, engines, monitor, admission, limits)
+    monitor.start()
+    for engine in engines:
+        if not engine.is_up:
+            watcher.say(f"{engine.address} does not answer yet: requests get 503 until it does")
+    return model
+
+
+def make_engines(config: Config) -> list[FarEngine]:
+    """Raises StartupError for what is no URL."""
+    headers = {} if config.far_key is None else {"Authorization": f"Bearer {config.far_key}"}
+    try:
+        addresses = list(dict.fromkeys(map(FarAddress.parse, config.url)))
+    except ValueError as error:
+        raise StartupError(f"url: {error}") from None
+    return [FarEngine(address, headers) for address in addresses]
+
+
+class _Read(NamedTuple):
+    tokenizer: Tokenizer
+    chat_template: str | None
+    architecture: str
+    prefix: tuple[int, ...]  # around a text that is embedded
+    suffix: tuple[int, ...]
+
+
+def _load_words(config: Config, file: ModelFile) -> FarWords:
+    read = _read_gguf(config, file) if file.kind == "gguf" else _read_folder(file)
+    facts = read_words(file)
+    generation = read_optional(file.path / "generation_config.json") if file.kind == "safetensors" else {}
+    said = "\0".join((*config.url, config.far_model or "", read.chat_template or ""))
+    info = ModelInfo(
+        name=file.name,
+        architecture=read.architecture,
+        description="vLLM",
+        context_tokens=facts.context_tokens,
+        chat_template=read.chat_template,
+        fingerprint=f"fp_{hashlib.sha256(said.encode()).hexdigest()[:10]}",
+        num_parameters=0,
+        weight_bytes=0,
+        kv_bytes_per_token=0,
+        generation=generation,
+    )
+    embedding = EmbeddingInfo("last", facts.num_dimensions, facts.context_tokens, read.prefix, (), read.suffix)
+    return FarWords(read.tokenizer, info, embedding)
+
+
+def _read_gguf(config: Config, file: ModelFile) -> _Read:
+    model = Model(file.path, vocab_only=True, library=start(config.llama_library))
+    tokenizer = Vocabulary(model)
+    prefix = () if tokenizer.bos_id is None else (tokenizer.bos_id,)
+    return _Read(tokenizer, model.chat_template, model.architecture, prefix, ())
+
+
+def _read_folder(file: ModelFile) -> _Read:
+    if importlib.util.find_spec("tokenizers") is None:
+        raise StartupError(
+            f"{file.name!r} needs a library to read tokenizer.json: pip install 'proxy-inference-engine[vllm]'; "
+            "a GGUF file of the same model can be read without it"
+        )
+    from proxy_inference_engine.runners.tokenizer_json import load_vocabulary
+
+    tokenizer = load_vocabulary(file.path)
+    architecture = str(read_optional(file.path / CONFIG).get("model_type", ""))
+    return _Read(tokenizer, read_chat_template(file.path), architecture, *tokenizer.frame)

@@ -1,0 +1,107 @@
+"""Brings models into memory with the engines there are, and out of it again. Each load has a thread of its own."""
+
+import asyncio
+import ctypes
+import gc
+from collections.abc import Callable
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.base import Answerer
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.images import ImageLoader
+from proxy_inference_engine.models.allotment import Allotment, allot
+from proxy_inference_engine.models.load import is_far, load_engine, load_far, share_processor
+from proxy_inference_engine.models.resolve import resolve, resolve_words
+from proxy_inference_engine.models.watcher import Watcher
+from proxy_inference_engine.pool.entry import PoolEntry
+from proxy_inference_engine.pool.loads import LoadFailed
+from proxy_inference_engine.served.model import ServedModel, Threads
+
+
+class EngineLoader:
+    """A `ModelLoader`. `max_bytes` is the budget of all models; None: there is one model, which takes what it finds."""
+
+    def __init__(self, max_bytes: int | None, threads: Threads, images: Callable[[Config], ImageLoader]) -> None:
+        self.max_bytes = max_bytes
+        self._threads = threads
+        self._images = images
+
+    def share(self, max_bytes: int) -> int:
+        """From now on there are several models, under this budget; what is loaded already has its memory beside it."""
+        self.max_bytes = max_bytes
+        return max_bytes
+
+    async def need(self, entry: PoolEntry) -> int:
+        allotment = await asyncio.to_thread(self._allot, entry)
+        return 0 if allotment is None else allotment.num_bytes
+
+    async def load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:
+        return await asyncio.to_thread(self._load, entry, watcher)
+
+    async def unload(self, model: ServedModel) -> None:
+        await asyncio.to_thread(self.stop, model)
+        del model
+        await asyncio.to_thread(give_back)
+
+    def load_now(self, entry: PoolEntry, watcher: Watcher) -> tuple[ServedModel, int]:
+        """Before the event loop runs: the model and its bytes. Raises StartupError."""
+        allotment = self._allot(entry)
+        return self._serve(entry, watcher, allotment), 0 if allotment is None else allotment.num_bytes
+
+    def stop(self, model: ServedModel) -> None:
+        model.close()
+
+    def _allot(self, entry: PoolEntry) -> Allotment | None:
+        if self.max_bytes is None or entry.config.engine == "vllm":
+            return None
+        try:
+            return allot(entry.config, self.max_bytes)
+        except StartupError as error:
+            raise _failure(entry, error) from None
+
+    def _load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:
+        try:
+            return self._serve(entry, watcher, self._allot(entry))
+        except StartupError as error:
+            raise _failure(entry, error) from None
+
+    def _serve(self, entry: PoolEntry, watcher: Watcher, allotment: Allotment | None) -> ServedModel:
+        config = entry.config
+        if allotment is not None:
+            share_processor(config)
+            config = config.model_copy(update={"kv_memory": allotment.kv, "cache_memory": allotment.cache})
+        is_alone = allotment is None
+        answerer: Answerer = (
+            load_far(config, watcher) if is_far(config) else load_engine(config, watcher, is_alone=is_alone)
+        )
+        try:
+            model = ServedModel.of(answerer, config, name=entry.id, images=self._images(config), threads=self._threads)
+            model.machines.warm()
+        except BaseException:
+            answerer.stop()
+            raise
+        return model
+
+
+def _failure(entry: PoolEntry, error: StartupError) -> LoadFailed:
+    """What clients are told: the reason, without where the operator keeps the file."""
+    reason = error.message
+    for place in {entry.config.model or "", _path(entry)}:
+        reason = reason.replace(place, entry.id) if place else reason
+    return LoadFailed(f"The model {entry.id!r} cannot be loaded: {reason}")
+
+
+def _path(entry: PoolEntry) -> str:
+    try:
+        find = resolve_words if entry.config.engine == "vllm" else resolve
+        return str(find(entry.config.model, entry.config.cache_dir).path)
+    except StartupError:
+        return ""
+
+
+def give_back() -> None:
+    """Hand memory that nobody uses any more to the system, after a model has gone."""
+    gc.collect()  # some objects hold each other, and with them what the library allocated
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc keeps what was freed, in case it is wanted again
+    if trim is not None:
+        trim(0)

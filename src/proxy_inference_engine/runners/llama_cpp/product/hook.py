@@ -1,0 +1,94 @@
+"""Our product of weights and many columns, put in front of ggml's own: found, tried beside it, and only then used.
+
+ggml asks everybody on its list of extra buffer types before it computes an operation itself, on each of its threads.
+The product puts itself on that list. Nothing of llama.cpp is changed, and where a library has no such list, or the two
+do not compute the same, nothing happens.
+"""
+
+import ctypes
+import logging
+from ctypes import c_int64, c_void_p
+from pathlib import Path
+
+import numpy as np
+
+from proxy_inference_engine.runners.llama_cpp.binding import Binding
+from proxy_inference_engine.runners.llama_cpp.product.build import missing_features, product_path
+from proxy_inference_engine.runners.llama_cpp.product.multiplication import Multiplication, operation_number
+
+_log = logging.getLogger(__name__)
+# Below so many columns packing the weights costs more than the product gains (docs/log.md).
+_MIN_COLUMNS = 4
+_NEVER = 1 << 62
+_LIST = "_Z39ggml_backend_cpu_get_extra_buffer_typesv"
+_CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_chunk_add")
+# By the number of the format: how far both may be apart, as a part of what the numbers are. Only Q8_0 has the same
+# columns in both; the others round them for 256 values at once in ggml, and for 32 here.
+_TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
+_WIDTH, _NUM_ROWS, _NUM_COLUMNS = 512, 37, 21
+_attached: list[Path] = []  # the one library of this process that asks the product
+
+
+class Product:
+    """Switched off until `use` says otherwise. Not for two threads."""
+
+    def __init__(self, library: ctypes.CDLL, path: Path) -> None:
+        self.path = path
+        self._library = library
+        self._is_used = False
+
+    @property
+    def num_computed(self) -> int:
+        return int(self._library.pie_product_num_computed())
+
+    def use(self, is_used: bool, min_columns: int = _MIN_COLUMNS) -> None:
+        """From the next pass on. In exact mode it stays off: ggml computes few rows, and would do so in other steps."""
+        if is_used != self._is_used:
+            self._is_used = is_used
+            self._library.pie_product_set_min_columns(min_columns if is_used else _NEVER)
+
+
+def attach(binding: Binding) -> Product | None:
+    """The product in front of this library's own. None where there is none, or it is not to be trusted.
+
+    Call after the library loaded a model: it reads the list once, to see where weights could lie, and must not find the
+    product on it then.
+    """
+    path = product_path()
+    if _attached or not path.exists() or missing_features() or any(binding.find(name) is None for name in _CALLED):
+        return None
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        _log.warning("the compiled product %s is not used: %s", path.name, error)
+        return None
+    library.pie_product_set_min_columns.argtypes = [c_int64]
+    library.pie_product_num_computed.restype = c_int64
+    addresses = (c_void_p * len(_CALLED))(*(ctypes.cast(binding.find(name), c_void_p).value for name in _CALLED))
+    library.pie_product_register(addresses, operation_number(binding, b"MUL_MAT"))
+    _attached.append(binding.path)
+    product = Product(library, path)
+    found = _difference(binding, product)
+    if found is not None:
+        _log.warning("the compiled product %s is not used: %s", path.name, found)
+        return None
+    return product
+
+
+def _difference(binding: Binding, product: Product) -> str | None:
+    """What the product computes otherwise than ggml; None where all is well. It is off afterwards."""
+    for number, tolerance in _TOLERANCES.items():
+        generator = np.random.default_rng(number)
+        values, columns = (generator.standard_normal((n, _WIDTH), np.float32) for n in (_NUM_ROWS, _NUM_COLUMNS))
+        with Multiplication(binding, number, values, columns) as multiplication:
+            expected = multiplication.compute()
+            before = product.num_computed
+            product.use(True)
+            found = multiplication.compute()
+            product.use(False)
+        if product.num_computed == before:
+            return "it was not asked"
+        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+        if not apart <= tolerance:  # nor anything that is no number
+            return f"for format {number} it is {apart:.1e} away from llama.cpp's own"
+    return None

@@ -1,0 +1,135 @@
+"""The pool as its operator sees it: what is loaded, what it takes, and loading, unloading and pinning by hand."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from proxy_inference_engine.errors import ClientError, NotFound, StartupError, shorten
+from proxy_inference_engine.models.resolve import resolve
+from proxy_inference_engine.pool.member import Member
+from proxy_inference_engine.pool.pool import ModelPool
+from proxy_inference_engine.server.apis.shared.route import json_response, state_of
+from proxy_inference_engine.server.http.errors import COMMON
+from proxy_inference_engine.server.http.sse import EventStream
+from proxy_inference_engine.server.http.wire import dumps
+from proxy_inference_engine.server.state import ServerState
+
+_LOOK_SECONDS = 0.25  # between two looks at what is being loaded
+
+
+class InUse(ClientError):
+    status = 409
+    code = "model_in_use"
+
+
+async def list_pool(http: HttpRequest) -> Response:
+    """With where each lies, which no stream says again and again."""
+    pool = state_of(http).models
+    status = _status(pool)
+    if pool.can_grow:
+        paths = await asyncio.to_thread(lambda: [_path(member) for member in pool.members])
+        status["data"] = [{**each, "path": path} for each, path in zip(status["data"], paths, strict=False)]
+    return json_response(status)
+
+
+def _path(member: Member) -> str | None:
+    try:
+        return str(resolve(member.entry.config.model, member.entry.config.cache_dir).path)
+    except StartupError:
+        return None
+
+
+async def watch_pool(http: HttpRequest) -> Response:
+    """The list as a stream: all of it at first and whenever something in it has changed."""
+    state = state_of(http)
+    return watch(state, lambda: _status(state.models))
+
+
+async def load_model(http: HttpRequest) -> Response:
+    """Answers at once; what becomes of it is in the list."""
+    pool, member = _find(http)
+    pool.load(member)
+    return json_response(_member(member))
+
+
+async def unload_model(http: HttpRequest) -> Response:
+    pool, member = _find(http)
+    if not await pool.unload(member):
+        raise InUse(f"The model {member.id!r} is answering {member.num_users} requests: cancel them, or wait.")
+    return json_response(_member(member))
+
+
+async def pin_model(http: HttpRequest) -> Response:
+    pool, member = _find(http)
+    pool.pin(member)
+    return json_response(_member(member))
+
+
+async def unpin_model(http: HttpRequest) -> Response:
+    pool, member = _find(http)
+    pool.pin(member, False)
+    return json_response(_member(member))
+
+
+def _find(http: HttpRequest) -> tuple[ModelPool, Member]:
+    pool, name = state_of(http).models, http.path_params["model_id"]
+    member = pool.get(name)
+    if member is None:
+        raise NotFound(f"The model {shorten(name)!r} does not exist.", code="model_not_found")
+    return pool, member
+
+
+def watch(state: ServerState, look: Callable[[], dict[str, Any]]) -> Response:
+    """What `look` sees, as a stream: at first, and whenever it has changed."""
+    return EventStream(_changes(look), _Events(), COMMON, state.drain, state.patience, lambda: None)
+
+
+class _Events:
+    """A `Writer` of one event a change."""
+
+    def feed(self, status: dict[str, Any]) -> str:
+        return f"data: {dumps(status)}\n\n"
+
+    def finish(self) -> str:
+        return ""
+
+
+async def _changes(look: Callable[[], dict[str, Any]]) -> AsyncGenerator[dict[str, Any], None]:
+    last: dict[str, Any] | None = None
+    while True:
+        status = look()
+        if status != last:
+            yield status
+            last = status
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _status(pool: ModelPool) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "memory_bytes": pool.used_bytes,
+        "max_memory_bytes": pool.max_bytes,
+        "data": [_member(member) for member in pool.members],
+    }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    model, error = member.model, member.error
+    return {
+        "id": member.id,
+        "object": "model.status",
+        "state": member.state,
+        "is_pinned": member.is_pinned,
+        "memory_bytes": member.num_bytes,
+        "context_length": None if model is None else model.context_tokens,
+        "running": member.num_users,
+        "waiting": member.num_waiting,
+        "last_used_at": member.used_at,
+        "progress": {"step": member.progress.line, "share": round(member.progress.share, 3)}
+        if member.state == "loading"
+        else None,
+        "error": None if error is None else {"message": error.message, "code": error.code},
+    }

@@ -1,0 +1,71 @@
+"""How many connections there may be, and which goes when one more comes.
+
+Whoever is being answered stays. Connections without a request make way, those that have been idle longest first, then
+those that have been sending their headers longest: so nobody is kept out by connections that do nothing.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+MAX_CONNECTIONS = 1024
+MAX_CONNECTIONS_PER_ADDRESS = 128  # but for this machine's own, and those of proxies, behind which many are
+
+
+class IdleConnection(Protocol):
+    @property
+    def client(self) -> tuple[str, int] | None: ...
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the connection is without a whole request; None: it has one."""
+        ...
+
+    @property
+    def is_reading_headers(self) -> bool: ...
+
+
+def make_way(
+    newcomer: IdleConnection,
+    connections: Collection[IdleConnection],
+    is_proxy: Callable[[str], bool] = lambda _address: False,
+) -> bool:
+    """Whether the newcomer, who is among the connections, may stay. Another may have been closed for that."""
+    address = _address(newcomer)
+    same: Collection[IdleConnection] = ()
+    is_many = len(connections) > MAX_CONNECTIONS_PER_ADDRESS
+    if is_many and address and not _is_loopback(address) and not is_proxy(address):
+        same = [each for each in connections if _address(each) == address]
+    return _fit(newcomer, connections, MAX_CONNECTIONS) and _fit(newcomer, same, MAX_CONNECTIONS_PER_ADDRESS)
+
+
+def _fit(newcomer: IdleConnection, connections: Collection[IdleConnection], most: int) -> bool:
+    if len(connections) <= most:
+        return True
+    staying = [each for each in connections if not each.transport.is_closing()]
+    return len(staying) <= most or _close_one(newcomer, staying)
+
+
+def _close_one(newcomer: IdleConnection, connections: Collection[IdleConnection]) -> bool:
+    waiting = [(each.is_reading_headers, each.waits_since, each) for each in connections if each is not newcomer]
+    idle = [(reads, since, each) for reads, since, each in waiting if since is not None]
+    if not idle:
+        return False
+    _, _, oldest = min(idle, key=lambda entry: entry[:2])
+    oldest.transport.close()
+    return True
+
+
+def _address(connection: IdleConnection) -> str:
+    return connection.client[0] if connection.client else ""
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

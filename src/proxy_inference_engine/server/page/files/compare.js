@@ -1,0 +1,138 @@
+// One question to two models, or to one with two settings, side by side.
+
+import { Answer } from "./answer.js";
+import { dialog, element, icon } from "./dom.js";
+import { modelPicker } from "./picker.js";
+import { body } from "./request.js";
+import { Settings, settingsForm } from "./settings.js";
+import { answerElement } from "./turns.js";
+
+const NAMES = ["left", "right"];
+
+class Side {
+  constructor(name, context) {
+    this.context = context;
+    this.settings = new Settings(`pie.compare.${name}`);
+    this.picker = modelPicker(context, { place: `pie.compare.${name}.model` });
+    this.answer = null;
+    this.tune = element("button", {
+      type: "button",
+      class: "small",
+      "aria-label": `Settings of the ${name} side`,
+      onclick: () => this.showSettings(),
+    });
+    this.place = element("div", { class: "compared", tabIndex: 0, "aria-label": `The ${name} answer`, role: "region" });
+    this.element = element(
+      "section",
+      { class: "side-of-two", "aria-label": `The ${name} side` },
+      element("header", { class: "row" }, this.picker.element, element("span", { class: "grow" }), this.tune),
+      this.place,
+    );
+    this.showTune();
+  }
+
+  showTune() {
+    const told = Object.entries(this.settings.fields())
+      .filter(([name]) => name !== "include")
+      .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    this.tune.replaceChildren(icon("settings"), told.length ? told.join(", ").slice(0, 60) : "Settings");
+  }
+
+  showSettings() {
+    dialog(
+      "Settings of this side",
+      settingsForm(this.settings, () => this.showTune(), { hasTools: false }),
+    );
+  }
+
+  async ask(text) {
+    this.leave();
+    const turn = {
+      role: "assistant",
+      text: "",
+      reasoning: "",
+      tokens: [],
+      calls: [],
+      outputs: {},
+      state: "writing",
+      response: null,
+      seen: -1,
+      began: Date.now(),
+    };
+    const asked = await body([{ role: "user", text }], this.settings, this.picker.value);
+    delete asked.tools;
+    delete asked.tool_choice;
+    const chat = {
+      context: this.context,
+      showsModel: true,
+      siblings: () => [turn],
+      after: () => null,
+      regenerate: () => this.ask(text),
+      hold: () => () => {},
+    };
+    const shown = answerElement(turn, chat);
+    this.place.replaceChildren(shown.element);
+    this.answer = new Answer(turn, { onchange: shown.update, say: this.context.say });
+    await this.answer.begin(asked);
+    if (this.answer.error?.status === 401) this.context.fail(this.answer.error);
+  }
+
+  get isRunning() {
+    return this.answer?.turn.state === "writing";
+  }
+
+  async stop() {
+    if (this.isRunning) await this.answer.stop();
+  }
+
+  // Nobody looks at it any more, and nothing keeps it.
+  leave() {
+    this.stop().catch(() => {});
+  }
+}
+
+export function mount(root, context) {
+  const sides = NAMES.map((name) => new Side(name, context));
+  const box = element("textarea", { id: "question", rows: 1, placeholder: "Ask both", "aria-label": "Question to both" });
+  const send = element("button", { id: "send", class: "primary" });
+  const form = element("form", { id: "ask" }, box, element("div", { class: "composer-bar" }, element("span", { class: "grow" }), send));
+  const showState = () => {
+    const isRunning = sides.some((side) => side.isRunning);
+    send.replaceChildren(icon(isRunning ? "stop" : "send"), isRunning ? "Stop both" : "Ask both");
+  };
+
+  async function submit() {
+    if (sides.some((side) => side.isRunning)) await Promise.all(sides.map((side) => side.stop()));
+    else if (box.value.trim()) {
+      const asking = sides.map((side) => side.ask(box.value).finally(showState));
+      setTimeout(showState);
+      await Promise.all(asking);
+    }
+    showState();
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit().catch(context.fail);
+  });
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit().catch(context.fail);
+  });
+  root.append(
+    element(
+      "div",
+      { class: "two" },
+      sides.map((side) => side.element),
+    ),
+    form,
+  );
+  showState();
+  box.focus();
+  return () =>
+    sides.forEach((side) => {
+      side.picker.stop();
+      side.leave();
+    });
+}

@@ -1,0 +1,125 @@
+// Where a question is written: text, and pictures by choice, drop or paste.
+
+import { element, icon, iconButton } from "./dom.js";
+import { forget, keep, thumbnail } from "./pictures.js";
+
+let draft = ""; // what was being written when another view was opened
+
+export function composer(chat) {
+  const { context } = chat;
+  let pictures = [];
+  const box = element("textarea", { id: "question", rows: 1, value: draft, placeholder: "Ask something", "aria-label": "Question" });
+  const shown = element("div", { class: "row attached", hidden: true });
+  const file = element("input", {
+    type: "file",
+    accept: "image/png,image/jpeg,image/webp,image/gif",
+    multiple: true,
+    "aria-label": "Add a picture",
+    id: "picture",
+  });
+  const send = element("button", { id: "send", class: "primary" });
+  const probabilities = element("button", {
+    type: "button",
+    class: "plain small",
+    title: "Ask for each token's probability and what else could have come",
+    textContent: "Probabilities",
+  });
+  const bar = element(
+    "div",
+    { class: "composer-bar" },
+    element("label", { class: "button icon-button", title: "Add a picture" }, icon("picture"), file),
+    probabilities,
+    element("span", { class: "grow" }),
+    send,
+  );
+  const form = element("form", { id: "ask" }, shown, box, bar);
+
+  function showPictures() {
+    shown.hidden = !pictures.length;
+    shown.replaceChildren(
+      ...pictures.map((picture) =>
+        element(
+          "figure",
+          {},
+          thumbnail(picture),
+          iconButton("close", `Remove ${picture.name}`, () => {
+            pictures = pictures.filter((each) => each !== picture);
+            forget(picture);
+            showPictures();
+          }),
+        ),
+      ),
+    );
+  }
+
+  async function add(files) {
+    for (const each of files) {
+      try {
+        pictures.push(await keep(each));
+      } catch (error) {
+        context.say(error.message, true);
+      }
+    }
+    showPictures();
+  }
+
+  function grow() {
+    box.style.height = "auto";
+    box.style.height = `${Math.min(box.scrollHeight + 2, innerHeight * 0.4)}px`;
+  }
+
+  function showState() {
+    const isRunning = Boolean(chat.running);
+    send.replaceChildren(icon(isRunning ? "stop" : "send"), isRunning ? "Stop" : "Send");
+    probabilities.setAttribute("aria-pressed", String(Boolean(chat.settings.get("probabilities"))));
+  }
+
+  async function submit() {
+    if (chat.running) return chat.stop();
+    const [text, with_] = [box.value, pictures];
+    if (!text.trim() && !with_.length) return box.focus();
+    box.value = draft = "";
+    pictures = [];
+    showPictures();
+    grow();
+    return chat.ask(text, with_);
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  box.addEventListener("input", () => {
+    draft = box.value;
+    grow();
+  });
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!chat.running) submit();
+  });
+  box.addEventListener("paste", (event) => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    add(files);
+  });
+  form.addEventListener("dragover", (event) => event.preventDefault());
+  file.addEventListener("change", async () => {
+    await add([...file.files]);
+    file.value = "";
+  });
+  probabilities.addEventListener("click", () => {
+    chat.settings.set("probabilities", !chat.settings.get("probabilities"));
+    showState();
+  });
+  return {
+    element: form,
+    add,
+    showState,
+    focus: () => box.focus(),
+    get text() {
+      return box.value;
+    },
+  };
+}

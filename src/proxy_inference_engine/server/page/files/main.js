@@ -1,0 +1,103 @@
+// The shell: the side bar, the routes, the keyboard, the key. What is shown in the middle belongs to a view.
+
+import { ApiError } from "./api.js";
+import { small } from "./database.js";
+import { element, icon, iconButton } from "./dom.js";
+import { askForKey, key } from "./key.js";
+import { showShortcuts } from "./shortcuts.js";
+import { VIEWS } from "./views.js";
+
+const THEMES = ["", "light", "dark"]; // empty: as the system wants it
+const $ = (id) => document.getElementById(id);
+let unmount = () => {};
+let wanted = null;
+
+function say(text, isBad = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("error", isBad);
+}
+
+function fail(error) {
+  if (error.name === "AbortError") return;
+  say(error.message, true);
+  if (error instanceof ApiError && error.status === 401) useKey(error.message);
+}
+
+async function useKey(reason) {
+  if (await askForKey(reason)) show();
+}
+
+function openSide(isOpen) {
+  $("side").classList.toggle("open", isOpen);
+  $("menu").setAttribute("aria-expanded", String(isOpen));
+}
+
+const go = (name) => {
+  if (location.hash === `#/${name}`) show();
+  else location.hash = `#/${name}`;
+};
+
+// What a view is given: a place in the side bar, ways to tell something, and to go elsewhere.
+const context = { side: $("side-view"), say, fail, go, closeSide: () => openSide(false) };
+
+function mark(view) {
+  document.title = `${view.title} · Proxy Inference Engine`;
+  for (const link of $("views").querySelectorAll("a")) {
+    if (link.hash === `#/${view.name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+async function show() {
+  const name = location.hash.slice(2).split("/")[0];
+  const view = VIEWS.find((each) => each.name === name) ?? VIEWS[0];
+  const mine = (wanted = {});
+  mark(view);
+  try {
+    const module = await view.load();
+    if (mine !== wanted) return; // somebody went on meanwhile
+    unmount();
+    unmount = () => {};
+    say("");
+    openSide(false);
+    context.side.replaceChildren();
+    const root = element("div", { class: `view view-${view.name}` });
+    $("view").replaceChildren(root);
+    const undo = (await module.mount(root, context)) ?? (() => {});
+    if (mine === wanted) unmount = undo;
+    else undo();
+  } catch (error) {
+    console.error(error);
+    say(`${view.title} could not be shown: ${error.message}`, true);
+  }
+}
+
+function turnTheme() {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "") + 1) % THEMES.length];
+  if (next) document.documentElement.dataset.theme = next;
+  else delete document.documentElement.dataset.theme;
+  small.set("pie.theme", next);
+  say(next ? `The page is ${next}.` : "The page is light or dark as the system is.");
+}
+
+document.addEventListener("keydown", (event) => {
+  const view = event.altKey && VIEWS.find((each) => `Digit${each.key}` === event.code);
+  const isTyping = event.target.matches?.("input, textarea, select");
+  if (view) go(view.name);
+  else if (event.altKey && event.code === "KeyT") turnTheme();
+  else if (event.key === "Escape" && $("side").classList.contains("open")) openSide(false);
+  else if (event.key === "?" && !isTyping && !document.querySelector("dialog[open]")) showShortcuts();
+  else return;
+  event.preventDefault();
+});
+$("views").append(...VIEWS.map((view) => element("li", {}, element("a", { href: `#/${view.name}`, title: `${view.title} (Alt+${view.key})` }, icon(view.name), view.title))));
+$("side-foot").append(
+  iconButton("theme", "Light or dark (Alt+T)", turnTheme),
+  iconButton("key", "API key", async () => useKey((await key.get()) ? "A key is kept in this browser." : "No key is kept in this browser.")),
+  iconButton("help", "Keyboard shortcuts (?)", showShortcuts),
+  element("a", { class: "button icon-button", href: "docs", title: "The API, route by route", "aria-label": "The API, route by route" }, icon("code")),
+);
+$("menu").addEventListener("click", () => openSide(!$("side").classList.contains("open")));
+$("view").addEventListener("click", () => openSide(false));
+window.addEventListener("hashchange", show);
+show();

@@ -1,0 +1,121 @@
+"""The formats of strings that the library does not know, or knows too loosely, as regular expressions of their RFCs.
+
+Where a format is no regular language, or has rules for single characters (names in other scripts, regular expressions),
+what is accepted is less than all of it, and never anything that is not of it. All are anchored at both ends.
+"""
+
+from collections.abc import Callable
+
+# What the library enforces as it should.
+OF_THE_LIBRARY = frozenset(("duration", "email", "hostname", "ipv4", "uuid"))
+
+_HEX = "[0-9A-Fa-f]"
+_ESCAPED = f"%{_HEX}{{2}}"
+
+
+def _dates() -> str:
+    """RFC 3339: days that exist, the 29th of February in leap years."""
+    leap = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+    long, short = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])", "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    return f"(?:[0-9]{{4}}-(?:{long}|{short}|02-(?:0[1-9]|1[0-9]|2[0-8]))|{leap}-02-29)"
+
+
+def _times() -> str:
+    """RFC 3339; a leap second only where the minute is the last of a day in UTC, told with an offset of whole hours."""
+    ordinary = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    offsets = [f"{(23 + hours) % 24:02}:59:60SECONDS[+]{hours:02}:00" for hours in range(24)]
+    offsets += [f"{(23 - hours) % 24:02}:59:60SECONDS-{hours:02}:00" for hours in range(24)]
+    leap = "|".join(["23:59:60SECONDS[Zz]", *offsets]).replace("SECONDS", r"(?:\.[0-9]+)?")
+    return f"(?:{ordinary}|{leap})"
+
+
+def _addresses(more: str) -> tuple[str, str]:
+    """RFC 3986, and RFC 3987 with `more` characters: a whole address, and a reference."""
+    plain = f"A-Za-z0-9\\-._~!$&'()*+,;={more}"
+    char = f"(?:[{plain}:@]|{_ESCAPED})"
+    user, name = f"(?:[{plain}:]|{_ESCAPED})*@", f"(?:[{plain}]|{_ESCAPED})*"
+    future = f"v{_HEX}+[.][{plain.replace(more, '') if more else plain}:]+"
+    authority = f"(?:{user})?(?:\\[(?:{_ipv6()}|{future})\\]|{name})(?::[0-9]*)?"
+    rest = f"(?:/{char}*)*"
+    absolute = f"//{authority}{rest}|/(?:{char}+{rest})?"
+    tail = f"(?:\\?(?:{char}|[/?])*)?(?:#(?:{char}|[/?])*)?"
+    scheme = "[A-Za-z][A-Za-z0-9+.-]*"
+    first = f"(?:[{plain}@]|{_ESCAPED})+"
+    whole = f"{scheme}:(?:{absolute}|{char}+{rest})?{tail}"
+    return whole, f"(?:{whole}|(?:{absolute}|{first}{rest})?{tail})"
+
+
+def _ipv6() -> str:
+    """RFC 4291: eight groups, of which one run may be left out, the last two perhaps as IPv4."""
+    group, byte = f"{_HEX}{{1,4}}", "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+    last = f"(?:{group}:{group}|{byte}(?:\\.{byte}){{3}})"
+    ways = [f"(?:{group}:){{6}}{last}", f"::(?:{group}:){{5}}{last}"]
+    for after in range(4, -1, -1):
+        ways.append(f"(?:(?:{group}:){{0,{4 - after}}}{group})?::(?:{group}:){{{after}}}{last}")
+    ways += [f"(?:(?:{group}:){{0,5}}{group})?::{group}", f"(?:(?:{group}:){{0,6}}{group})?::"]
+    return "|".join(ways)
+
+
+def _templates() -> str:
+    """RFC 6570."""
+    letter = f"(?:[A-Za-z0-9_]|{_ESCAPED})"
+    variable = f"{letter}(?:[.]?{letter})*(?::[1-9][0-9]{{0,3}}|[*])?"
+    literal = r"[^\x00-\x20\x7f\"'%<>\\^`{|}]"
+    return f"(?:{literal}|{_ESCAPED}|\\{{[+#./;?&=,!@|]?{variable}(?:,{variable})*\\}})*"
+
+
+_POINTER = "(?:/(?:[^/~]|~[01])*)*"
+_MORE = r"\x{a0}-\x{d7ff}\x{f900}-\x{fdcf}\x{fdf0}-\x{ffef}\x{10000}-\x{1fffd}\x{20000}-\x{2fffd}\x{30000}-\x{3fffd}"
+# Letters of which each may stand anywhere in a name (RFC 5892): no marks, no signs that need a neighbour.
+_LETTERS = (
+    r"\x{df}-\x{f6}\x{f8}-\x{ff}\x{3b1}-\x{3c9}\x{430}-\x{45f}\x{5d0}-\x{5ea}\x{621}-\x{63a}\x{641}-\x{64a}"
+    r"\x{905}-\x{939}\x{e01}-\x{e2f}\x{3041}-\x{3096}\x{30a1}-\x{30fa}\x{4e00}-\x{9fa5}\x{ac00}-\x{d7a3}"
+)
+
+
+def _names() -> str:
+    """RFC 5890, with labels that cannot be too long once they are written in ASCII; none that begin with xn--."""
+    ascii_label = "[A-Za-z0-9](?:[A-Za-z0-9]|[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29})?"
+    other_label = f"[a-z0-9{_LETTERS}]{{1,12}}"
+    label = f"(?:{ascii_label}|{other_label})"
+    return f"{label}(?:[.\\x{{3002}}\\x{{ff0e}}\\x{{ff61}}]{label}){{0,5}}"
+
+
+def _mail() -> str:
+    """RFC 6531, without quoted names and addresses in brackets."""
+    letter = f"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}-]"
+    return f"{letter}{{1,40}}(?:[.]{letter}{{1,12}}){{0,2}}@{_names()}"
+
+
+def _expressions() -> str:
+    """ECMA-262, in as many parentheses as people read; ranges of characters that are surely in order."""
+    escape = r"\\(?:[dDwWsSbBfnrtv0^$\\.*+?()\[\]{}|/-]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+    ranges = "a-[a-z]|[a-z]-z|A-[A-Z]|[A-Z]-Z|0-[0-9]|[0-9]-9"
+    inside = escape.replace("bB", "b")
+    members = f"(?:{ranges}|[^\\\\\\]\\[\\x00-\\x1f-]|{inside})*"
+    times = r"(?:[*+?]|\{[0-9]{1,3}(?:,|,[1-9][0-9]{3})?\}|\{[01],[1-9][0-9]{0,2}\}|\{[2-9],[1-9][0-9]{1,2}\})\??"
+    atom = f"(?:[^\\\\^$.*+?()\\[\\]{{}}|\\x00-\\x1f]|[.]|{escape.replace('bB', '')}|\\[\\^?{members}-?\\])(?:{times})?"
+    free = f"[|^$]|\\\\[bB]|{atom}"
+    expression = f"(?:{free})*"
+    for _ in range(3):
+        expression = f"(?:{free}|\\((?:\\?[:=!])?{expression}\\)(?:{times})?)*"
+    return expression
+
+
+_FORMATS: dict[str, Callable[[], str]] = {
+    "date": _dates,
+    "time": _times,
+    "date-time": lambda: f"{_dates()}[Tt]{_times()}",
+    "ipv6": _ipv6,
+    "uri": lambda: _addresses("")[0],
+    "uri-reference": lambda: _addresses("")[1],
+    "iri": lambda: _addresses(_MORE)[0],
+    "iri-reference": lambda: _addresses(_MORE)[1],
+    "uri-template": _templates,
+    "json-pointer": lambda: _POINTER,
+    "relative-json-pointer": lambda: f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+    "idn-hostname": _names,
+    "idn-email": _mail,
+    "regex": _expressions,
+}
+PATTERNS = {name: f"^(?:{make()})$" for name, make in _FORMATS.items()}

@@ -1,0 +1,129 @@
+"""The files in deploy/: a dashboard over metrics that exist; units, compose and Kubernetes that start what there is."""
+
+import configparser
+import json
+import plistlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proxy_inference_engine.config import Config
+from tests.api.running import running
+
+_OF_VLLM = {"url", "far_model"}  # settings of the engine elsewhere
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_are_there() -> None:
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    with running() as live, live.http() as http:
+        body = {"model": "default", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
+        assert http.post("/v1/chat/completions", json=body).status_code == 200
+        shown = http.get("/metrics").text
+    samples = {name: labels for name, labels in re.findall(r"^(pie_\w+)(?:\{(.*?)\})? ", shown, re.MULTILINE)}
+    asked = {name for query in queries for name in re.findall(r"\bpie_\w+", query)}
+    assert len(asked) > 15 and asked <= samples.keys(), asked - samples.keys()
+    for query in queries:
+        for name in re.findall(r'\b(pie_\w+)\{model=~"\$model"\}', query):
+            assert "model=" in samples[name]
+        for label in re.findall(r"by \((\w+)\)", query):
+            assert any(f"{label}=" in samples[name] for name in re.findall(r"\bpie_\w+", query)), query
+
+
+def test_the_units_start_the_program() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "pie.service")
+    plist = plistlib.loads((DEPLOY / "pie.plist").read_bytes())
+    for words in (unit["Service"]["ExecStart"].split(), plist["ProgramArguments"]):
+        assert words[0].endswith("/pie") and words[1:3] == ["serve", "--config"]
+    for variable in re.findall(r"PIE_(\w+)=", unit["Service"]["Environment"]):
+        assert variable.lower() in Config.model_fields
+    longest = Config().drain_seconds + 5
+    assert int(unit["Service"]["TimeoutStopSec"]) > longest and plist["ExitTimeOut"] > longest
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    settings = tomllib.loads(text)
+    assert settings.keys() - _OF_VLLM <= Config.model_fields.keys()
+    return settings
+
+
+def check_environment(names: set[str]) -> None:
+    assert {
+        name.removeprefix("PIE_").lower() for name in names if name.startswith("PIE_")
+    } <= Config.model_fields.keys()
+    assert {"PIE_STORE_URL", "PIE_API_KEY_FILE"} <= names
+
+
+def test_compose_names_what_is_there() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = compose["services"]
+    pie = services["pie"]
+    assert (DEPLOY / pie["build"]["context"] / pie["build"]["dockerfile"]).is_file()
+    check_environment(set(pie["environment"]))
+    assert set(pie["depends_on"]) <= services.keys()
+    assert all("healthcheck" in services[name] for name in pie["depends_on"])
+    assert set(pie["secrets"]) == compose["secrets"].keys()
+    volumes = [volume.split(":") for service in services.values() for volume in service.get("volumes", ())]
+    for source, *_ in volumes:
+        assert (DEPLOY / source).exists() if source.startswith(".") else source in compose["volumes"]
+    mounted = {target: DEPLOY / source for source, target, *_ in volumes if source.startswith(".")}
+    settings = settings_of(mounted[pie["command"][-1]].read_text())
+    assert (
+        settings["url"] == "http://vllm:8000"
+        and f"--served-model-name={settings['far_model']}" in services["vllm"]["command"]
+    )
+    assert settings["model"] in next(word for word in services["vllm"]["command"] if word.startswith("--model="))
+    assert "@postgres/pie" in pie["environment"]["PIE_STORE_URL"]
+    assert int(pie["stop_grace_period"].removesuffix("s")) > Config().drain_seconds + 5
+
+
+def objects() -> dict[tuple[str, str], Any]:
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(_manifest())}
+    assert all(each["metadata"].get("namespace", "pie") == "pie" for each in found.values())
+    return found
+
+
+def _manifest() -> str:
+    return (DEPLOY / "kubernetes.yaml").read_text()
+
+
+def test_kubernetes_names_what_is_there() -> None:
+    found = objects()
+    pods = {name: each["spec"] for (kind, name), each in found.items() if kind in ("Deployment", "StatefulSet")}
+    for name, spec in pods.items():
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels
+        service = found["Service", name]["spec"]
+        assert service["selector"] == labels
+        (container,) = spec["template"]["spec"]["containers"]
+        ports = {port["name"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["ports"]} <= ports
+        volumes = {volume["name"] for volume in spec["template"]["spec"].get("volumes", ())}
+        claims = {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())}
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes | claims
+    assert found["PodDisruptionBudget", "pie"]["spec"]["selector"]["matchLabels"] == {"app": "pie"}
+    for kind, name in re.findall(r"(secretKeyRef|configMap|secretName|claimName)[:{ ]+(?:name: )?(\w+)", _manifest()):
+        kinds = {"configMap": "ConfigMap", "claimName": "PersistentVolumeClaim"}
+        assert (kinds.get(kind, "Secret"), name) in found
+
+
+def test_kubernetes_starts_the_program_with_what_it_has() -> None:
+    found = objects()
+    pod = found["Deployment", "pie"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    check_environment({variable["name"] for variable in container["env"]})
+    assert settings_of(found["ConfigMap", "pie"]["data"]["pie.toml"]) == settings_of(
+        (DEPLOY / "cluster.toml").read_text()
+    )
+    assert pod["terminationGracePeriodSeconds"] > Config().drain_seconds + 5
+    with running() as live, live.http() as http:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert http.get(container[probe]["httpGet"]["path"]).status_code == 200
+    secret = found["Secret", "pie"]["stringData"]
+    assert secret["postgres-password"] in secret["store-url"]

@@ -1,0 +1,113 @@
+"""Installed like any Python program: an sdist, the wheel from it, an environment without a compiler, a streamed chat.
+
+Needs the package registry for what the wheel depends on; skipped where it cannot be reached.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy_inference_engine.models.resolve import BUNDLED_FILE, resolve
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+REACHED = "truststore"  # small, and among what is installed anyway
+
+
+def environment(home: Path) -> dict[str, str]:
+    """No compiler, no Python packages of ours, no settings."""
+    return {"PATH": "/nowhere", "HOME": str(home)}
+
+
+def pip_environment() -> dict[str, str]:
+    """The same with pip's own settings and its cache: most runs download nothing."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "XDG_CACHE"))}
+    return {**environment(Path.home()), **kept}
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`python -m build` over a copy of the tree: it leaves files of its own beside the source."""
+    pytest.importorskip("build", reason="build is not installed: make install-dev")
+    folder = tmp_path_factory.mktemp("build")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "dist"
+
+
+def test_wheel_and_sdist_have_every_file_of_the_package(dist: Path) -> None:
+    ours = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*") if path.is_file()}
+    ours = {path for path in ours if "__pycache__" not in path and ".egg-info" not in path}
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if ".dist-info/" not in name} == ours
+    with tarfile.open(sdist) as tree:
+        names = {name.partition("/")[2] for name in tree.getnames()}
+    assert {f"src/{path}" for path in ours} | {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+@pytest.fixture(scope="module")
+def pie(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command in an environment that has nothing but the wheel and what it names, none of it compiled."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
+    pins = ["--only-binary", ":all:", "--constraint", str(ROOT / "requirements.txt")]
+    probe = subprocess.run([*pip, *pins, "--no-deps", REACHED], env=pip_environment(), capture_output=True, text=True)
+    if probe.returncode != 0:
+        pytest.skip("the package registry cannot be reached")
+    (wheel,) = dist.glob("*.whl")
+    done = subprocess.run([*pip, *pins, str(wheel)], env=pip_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "venv" / "bin" / "pie"
+
+
+def test_without_a_model_it_says_how_to_get_one(pie: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [pie, "serve", "--port", "0"], env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "serve --model bundled" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_it_serves_and_streams(pie: Path, tmp_path: Path) -> None:
+    cached = (
+        tmp_path / ".cache" / "proxy-inference-engine" / "bundled" / BUNDLED_FILE
+    )  # as `pie pull bundled` leaves it
+    cached.parent.mkdir(parents=True)
+    cached.symlink_to(resolve(None).path)
+    command = [str(pie), "serve", "--port", "0", "--slots", "2", "--context", "512"]
+    server = subprocess.Popen(
+        command, env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        printed = ""
+        while "Ctrl-C" not in printed:
+            read = server.stdout.readline()
+            assert read, server.stderr.read()
+            printed += read
+        assert "good for trying out" in printed
+        url = printed.partition("Ready: ")[2].split()[0]
+        question = {"model": "default", "messages": [{"role": "user", "content": "Say hello."}], "stream": True}
+        with httpx.stream("POST", f"{url}/chat/completions", json={**question, "max_tokens": 8}, timeout=600) as answer:
+            frames = [line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: ")]
+        assert frames[-1] == "[DONE]"
+        assert any(choice["delta"].get("content") for frame in frames[:-1] for choice in json.loads(frame)["choices"])
+    finally:
+        server.terminate()
+        server.communicate(timeout=600)

@@ -1,0 +1,134 @@
+"""The models view: what is served, loading and unloading by hand, and a model searched, judged, pulled and loaded."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy_inference_engine.config import ApiKey, Config
+from proxy_inference_engine.pool.entry import PoolEntry
+from tests import hub as hubs
+from tests.api.pools import FakeLoader, PoolServer, pool_server
+from tests.hub import Hub
+from tests.page.visiting import Visitor
+from tests.unit.models.test_fit import gguf
+
+NAME = "owner/tiny"
+EVIL = "<img src=x onerror=window.pwned=1>"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    for name in list(os.environ):
+        if name.startswith("HF_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with hubs.serving() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        hub.repositories[NAME] = {"tiny-Q8_0.gguf": gguf()}
+        yield hub
+
+
+@pytest.fixture
+def server(hub: Hub) -> Iterator[PoolServer]:
+    loader = FakeLoader(broken={"broken"})
+    entries = [PoolEntry(name, Config()) for name in ("first", "second", "broken", EVIL)]
+    with pool_server(*entries, loader=loader) as live:
+        yield live
+
+
+@pytest.fixture
+def visitor(browser: Any, server: PoolServer) -> Iterator[Visitor]:
+    made = Visitor(browser, server.live.url)
+    made.go("Models")
+    made.page.wait_for_selector(".model")
+    yield made
+    made.close()
+
+
+def card(visitor: Visitor, name: str) -> Any:
+    return visitor.page.locator(".model", has=visitor.page.get_by_role("heading", name=name, exact=True))
+
+
+def test_load_pin_and_unload(visitor: Visitor) -> None:
+    first = card(visitor, "first")
+    first.get_by_role("button", name="Load").click()
+    first.locator(".chip", has_text="ready").wait_for()
+    assert "100 MiB" in first.inner_text() and "100 MiB of 200 MiB" in visitor.page.locator(".memory").inner_text()
+    first.get_by_role("button", name="Pin").click()
+    first.get_by_role("button", name="Pinned").wait_for()
+    first.get_by_role("button", name="Unload").click()
+    first.locator(".chip", has_text="unloaded").wait_for()
+
+
+def test_a_load_that_fails_says_why(visitor: Visitor) -> None:
+    broken = card(visitor, "broken")
+    broken.get_by_role("button", name="Load").click()
+    broken.locator(".error", has_text="it is broken").wait_for()
+
+
+def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub) -> None:
+    page = visitor.page
+    page.fill("input[type=search]", "tiny")
+    page.keyboard.press("Enter")
+    page.locator(".result summary").click()
+    page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
+    page.locator(".fit-line", has_text="It fits").wait_for()
+    assert all(each.range for each in hub.asked if "/stored/" in each.path), "weights came"
+    hub.stalls = [1 << 20]
+    page.get_by_role("button", name=f"Pull {NAME}:tiny-Q8_0").click()
+    page.locator(".pull", has_text="downloading").wait_for()
+    page.wait_for_function("() => document.querySelector('.pull progress').value > 0")
+    hub.release.set()
+    page.locator(".pull", has_text="It is here, and can be loaded above.").wait_for()
+    pulled = card(visitor, f"{NAME}:tiny-Q8_0")
+    pulled.get_by_role("button", name="Load").click()
+    pulled.locator(".chip", has_text="ready").wait_for()
+    visitor.page.locator(".facts", has_text="tiny-Q8_0.gguf").wait_for()
+
+
+def test_a_pull_is_cancelled(visitor: Visitor, hub: Hub) -> None:
+    hub.stalls = [1 << 20]
+    visitor.page.fill("input[type=search]", NAME)
+    visitor.page.keyboard.press("Enter")
+    visitor.page.get_by_role("button", name=f"Pull {NAME}:tiny-Q8_0").click()
+    visitor.page.locator(".pull").get_by_role("button", name="Cancel").click()
+    hub.release.set()
+    visitor.page.locator(".pull .chip", has_text="cancelled").wait_for()
+
+
+def test_what_does_not_fit_says_why(visitor: Visitor, hub: Hub) -> None:
+    hub.repositories[NAME] = {"tiny-Q8_0.gguf": gguf(64 << 20)}
+    visitor.page.fill("input[type=search]", NAME)
+    visitor.page.keyboard.press("Enter")
+    visitor.page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
+    visitor.page.locator(".fit-line", has_text="fit").wait_for()
+
+
+def test_hostile_names_stay_text(visitor: Visitor, hub: Hub) -> None:
+    assert card(visitor, EVIL).count() == 1
+    hub.listing = [{"id": "a/b", "tags": [EVIL], "downloads": EVIL}]
+    visitor.page.fill("input[type=search]", EVIL)
+    visitor.page.keyboard.press("Enter")
+    visitor.page.locator(".result", has_text="a/b").wait_for()
+    hub.listing = {"sha": "0" * 40, "siblings": [{"rfilename": f"{EVIL}.gguf", "size": 5, "blobId": "0" * 40}]}
+    visitor.page.locator(".result summary").click()
+    visitor.page.locator(".variants", has_text=EVIL).or_(visitor.page.locator(".variants .error")).first.wait_for()
+    assert not visitor.page.locator(".panel img, .panel script").count()
+
+
+def test_without_an_admins_key_it_says_so(browser: Any, hub: Hub) -> None:
+    keys = (ApiKey("anna", "key-of-anna"), ApiKey("root", "key-of-root", is_admin=True))
+    with pool_server(PoolEntry("first", Config()), config=Config(api_keys=keys, drain_seconds=0.2)) as live:
+        visitor = Visitor(browser, live.live.url)
+        visitor.page.evaluate("localStorage.setItem('pie.key', 'key-of-anna')")
+        visitor.page.wait_for_selector("dialog[open] input")
+        visitor.page.fill("dialog[open] input", "key-of-anna")
+        visitor.page.keyboard.press("Enter")
+        visitor.page.wait_for_selector("dialog", state="detached")
+        for view in ("models", "dashboard"):
+            visitor.page.goto(f"{live.live.url}/#/{view}")
+            visitor.page.locator(".needs-key").wait_for()
+        visitor.close()

@@ -1,0 +1,191 @@
+"""Around the views: routes, the key, themes, widths, the keyboard, weight, and what axe-core finds."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy_inference_engine.config import ApiKey, Config
+from proxy_inference_engine.server.page.route import PAGE
+from tests.api.clients import Client
+from tests.api.running import Running, running
+from tests.page.visiting import DONE, Script, Visitor
+
+AXE = Client("axe", "npm", ("axe-core@4.14.0",))
+SIZES = {"phone": {"width": 360, "height": 700}, "wide": {"width": 1600, "height": 900}}
+TOOLS = [{"name": "f", "description": "Does something.", "parameters": {"type": "object"}, "isOn": True}]
+MAX_BYTES = 500_000
+TEXT = (
+    "# Title\n\nSome *text* with `code`.\n\n```python\nprint('x')  # y\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n$x^2$"
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(Script({"tour": f"<think>\nHm.\n</think>\n\n{TEXT}"})) as live:
+        yield live
+
+
+@pytest.fixture
+def visitor(browser: Any, server: Running) -> Iterator[Visitor]:
+    made = Visitor(browser, server.url)
+    yield made
+    made.close()
+
+
+def views(page: Any) -> list[str]:
+    page.locator("#views a").first.wait_for(state="attached")
+    return [link.get_attribute("href") for link in page.locator("#views a").all()]
+
+
+def open_view(page: Any, view: str) -> None:
+    page.evaluate("view => (location.hash = view)", view)
+    page.locator(f".view-{view.removeprefix('#/')} > *").first.wait_for()
+
+
+def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
+    config = Config(api_keys=(ApiKey("anna", "sesame-open-please"),), drain_seconds=0.2)
+    with running(Script({"hi": "Hello."}), config=config) as live:
+        visitor = Visitor(browser, live.url)
+        page = visitor.page
+        page.locator("dialog #key").fill("wrong")
+        with page.expect_response(lambda response: response.status == 401):
+            page.keyboard.press("Enter")
+        page.locator("dialog #key").fill("sesame-open-please")
+        page.keyboard.press("Enter")
+        page.locator(".model-picker option").wait_for(state="attached")
+        assert visitor.answered("@hi") == "Hello."
+        page.reload()
+        assert visitor.answered("@hi", 1) == "Hello."
+        assert page.locator("dialog").count() == 0
+        kept = page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href")
+        assert "sesame" not in kept
+        visitor.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_view_needs_sideways_scrolling(browser: Any, server: Running, size: str, scheme: str) -> None:
+    visitor = Visitor(browser, server.url, viewport=SIZES[size], color_scheme=scheme)
+    page = visitor.page
+    visitor.answered("@tour")
+    for view in views(page):
+        open_view(page, view)
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"], view
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(250, 248, 244)", "dark": "rgb(25, 24, 22)"}[scheme]
+    if size == "phone":
+        page.click("#menu")
+        page.locator("#side.open").wait_for()
+        page.keyboard.press("Escape")
+        page.locator("#side.open").wait_for(state="detached")
+    visitor.close()
+
+
+def test_a_chosen_theme_stays(visitor: Visitor) -> None:
+    page = visitor.page
+    page.locator("#question").wait_for()
+    for _ in range(2):
+        page.keyboard.press("Alt+t")
+    page.reload()
+    page.locator("#question").wait_for()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_everything_is_reached_with_the_keyboard(visitor: Visitor) -> None:
+    page = visitor.page
+    page.locator("#question:focus").wait_for()
+    page.keyboard.type("@tour")
+    page.keyboard.press("Enter")
+    page.locator(DONE).wait_for()
+    page.locator("#talk").focus()
+    page.keyboard.press("?")
+    page.locator("dialog kbd").first.wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Alt+s")
+    page.get_by_label("System prompt").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.locator("#search:focus").wait_for()
+    page.keyboard.press("Alt+2")
+    page.locator(".two").wait_for()
+    page.keyboard.press("Alt+1")
+    page.locator(DONE).wait_for()
+    for _ in range(60):  # Tab alone comes to every control: the last of the answer's here
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.title") == "Answer again":
+            break
+    page.keyboard.press("Enter")
+    page.get_by_text("2 of 2").wait_for()
+
+
+def test_a_route_that_is_no_view_shows_the_chat(visitor: Visitor) -> None:
+    visitor.page.evaluate("location.hash = '#/<img src=x onerror=alert(1)>'")
+    visitor.page.locator(".view-chat").wait_for()
+
+
+def test_two_settings_answer_side_by_side(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("Compare")
+    page.get_by_role("button", name="Settings of the right side").click()
+    page.get_by_label("Most tokens").fill("24")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    visitor.ask("@tour")
+    for name in ("left", "right"):
+        page.get_by_role("region", name=f"The {name} answer").locator(DONE).wait_for()
+    figures = page.locator(".compared .figures").all_inner_texts()
+    assert "cut at the limit" not in figures[0] and "cut at the limit" in figures[1]
+
+
+def test_the_page_is_light(visitor: Visitor) -> None:
+    """Beside what it holds: what a visit to every view loads."""
+    page = visitor.page
+    for view in views(page):
+        open_view(page, view)
+    loaded = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
+    assert len(loaded) > 10 and all(name.startswith(visitor.url) for name in loaded)
+    assert sum(len(file.data) for file in PAGE.values()) < MAX_BYTES
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Any, server: Running, scheme: str) -> None:
+    source = (AXE.folder() / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    visitor = Visitor(browser, server.url, color_scheme=scheme)
+    page = visitor.page
+    page.evaluate("tools => localStorage.setItem('pie.tools', tools)", json.dumps(TOOLS))
+    visitor.button("Probabilities").click()
+    visitor.answered("@tour")
+    found = [*findings(page, source, "chat")]
+    visitor.button("Tokens").click()
+    page.locator(".token").first.hover()
+    found += findings(page, source, "tokens")
+    for keys in ("Alt+s", "Alt+c"):
+        page.keyboard.press(keys)
+        page.locator("dialog").wait_for()
+        found += findings(page, source, keys)
+        page.keyboard.press("Escape")
+        page.locator("dialog").wait_for(state="detached")
+    for view in views(page)[1:]:
+        open_view(page, view)
+        found += findings(page, source, view)
+    assert found == []
+    visitor.close()
+
+
+def findings(page: Any, source: str, where: str) -> Iterator[str]:
+    page.evaluate(source)  # the page's policy would not let it in as a script
+    result = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+    for each in result["violations"]:
+        if each["impact"] in ("serious", "critical"):
+            yield f"{where}: {each['id']}: {json.dumps([node['html'][:150] for node in each['nodes']][:3])}"
+
+
+def test_it_works_under_a_path(browser: Any) -> None:
+    with running(Script({"hi": "Hello."}), config=Config(root_path="/pie", drain_seconds=0.2)) as live:
+        visitor = Visitor(browser, f"{live.url}/pie/")  # which also fails if anything is asked for outside of it
+        assert visitor.answered("@hi") == "Hello."
+        visitor.page.click("#code")
+        assert f"{live.url}/pie/v1/responses" in visitor.page.locator(".sample").inner_text()
+        visitor.close()

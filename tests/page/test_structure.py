@@ -1,0 +1,130 @@
+"""The structure view: a format checked as it is typed, an answer that fills in, forced tokens apart, a proof."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy_inference_engine.runners.fake import FakeRunner
+from tests.api.running import Running, running
+from tests.page.visiting import Visitor
+
+HOSTILE = "<img src=x onerror=window.pwned=1>"
+SHORT = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "on": {"type": "boolean"}}, "required": ["colour", "on"]}  # fmt: skip # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(FakeRunner(end_bias=-2)) as live:
+        yield live
+
+
+@pytest.fixture
+def visitor(browser: Any, server: Running) -> Iterator[Visitor]:
+    made = Visitor(browser, server.url)
+    made.go("Structure")
+    made.page.wait_for_selector(".verdict-line")
+    yield made
+    made.close()
+
+
+def write(visitor: Visitor, text: str) -> None:
+    visitor.page.fill(".editor textarea", text)
+
+
+def verdict(visitor: Visitor, words: str) -> None:
+    visitor.page.locator(".verdict", has_text=words).wait_for()
+
+
+def test_a_schema_is_checked_as_one_types(visitor: Visitor) -> None:
+    verdict(visitor, "It can be enforced.")
+    write(visitor, '{"type": "object", ')
+    verdict(visitor, "This is no JSON yet.")
+    write(visitor, json.dumps({"properties": {"tags": {"type": "array", "uniqueItems": True}}}, indent=1))
+    verdict(visitor, "It cannot be enforced")
+    verdict(visitor, "/properties/tags/uniqueItems")
+    verdict(visitor, "With strict off it is taken, without:")
+    visitor.page.locator(".verdict .place").click()
+    selected = "(field) => field.value.slice(field.selectionStart, field.selectionEnd)"
+    assert visitor.page.eval_on_selector(".editor textarea", selected) == '"uniqueItems"'
+    visitor.page.uncheck("#strict")
+    verdict(visitor, "It can be enforced.")
+    verdict(visitor, "Not enforced:")
+
+
+def test_an_answer_fills_in_and_what_was_forced_is_told_apart(visitor: Visitor) -> None:
+    write(visitor, json.dumps(SHORT))
+    verdict(visitor, "It can be enforced.")
+    visitor.page.keyboard.press("Control+Enter")
+    visitor.page.locator(".proof", has_text="Valid, checked in this page.").wait_for()
+    text = visitor.page.locator(".tokens").inner_text()
+    answer = json.loads(text)
+    forced = visitor.page.locator(".tokens .forced").all_inner_texts()
+    chosen = visitor.page.locator(".tokens .chosen").all_inner_texts()
+    assert forced and chosen and "".join(forced).startswith('{"colour":"')
+    assert len(forced) + len(chosen) == len(visitor.page.locator(".tokens span").all())
+    rows = visitor.page.locator(".field.done").all_inner_texts()
+    assert [row.split("\n")[0] for row in rows] == ["colour", "on"] and answer["colour"] in rows[0]
+    assert f"{len(forced)} of them forced" in visitor.page.locator(".counts").inner_text()
+
+
+@pytest.mark.parametrize(("kind", "proof"), [("Regex", "It matches."), ("Lark grammar", "It matches.")])
+def test_regexes_and_grammars_have_tabs(visitor: Visitor, kind: str, proof: str) -> None:
+    visitor.page.get_by_role("tab", name=kind).click()
+    write(visitor, "[0-9]{3}(red|green)" if kind == "Regex" else 'start: /[0-9]/ ("red" | "green")')
+    verdict(visitor, "It can be enforced.")
+    visitor.page.click(".ask button")
+    visitor.page.locator(".proof", has_text=proof).wait_for()
+    assert visitor.page.locator(".tokens span").count()
+    write(visitor, "(" if kind == "Regex" else "start: nowhere")
+    verdict(visitor, "It cannot be enforced")
+
+
+def test_the_keyboard_alone_will_do(visitor: Visitor) -> None:
+    visitor.page.locator("[role=tab][aria-selected=true]").focus()
+    visitor.page.keyboard.press("ArrowRight")
+    assert visitor.page.locator("[role=tab][aria-selected=true]").inner_text() == "Regex"
+    verdict(visitor, "It can be enforced.")
+    visitor.page.keyboard.press("ArrowLeft")
+    assert visitor.page.evaluate("document.activeElement.textContent") == "JSON Schema"
+    for _ in range(3):  # strict, the examples, the editor
+        visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.id") != "", "the editor is no trap"
+
+
+def test_what_was_written_is_there_after_a_reload(visitor: Visitor) -> None:
+    write(visitor, json.dumps(SHORT))
+    verdict(visitor, "It can be enforced.")
+    visitor.page.reload()
+    visitor.page.wait_for_selector(".verdict-line")
+    assert visitor.page.input_value(".editor textarea") == json.dumps(SHORT)
+
+
+def test_hostile_names_and_titles_stay_text(visitor: Visitor) -> None:
+    schema = {"title": HOSTILE, "type": "object", "properties": {HOSTILE: {"enum": [HOSTILE], "title": HOSTILE}}, "required": [HOSTILE]}  # fmt: skip # noqa: E501
+    write(visitor, json.dumps(schema))
+    verdict(visitor, "It can be enforced.")
+    visitor.page.click(".ask button")
+    visitor.page.locator(".proof", has_text="Valid").wait_for()
+    assert HOSTILE in visitor.page.locator(".field").inner_text()
+    write(visitor, json.dumps({"properties": {HOSTILE: {"type": "array", "uniqueItems": True}}}))
+    verdict(visitor, HOSTILE.replace("/", "~1"))
+    assert not visitor.page.locator(".panel img, .panel script, .panel iframe").count()
+
+
+def test_stopping_an_answer(browser: Any) -> None:
+    with running(FakeRunner(step_seconds=lambda _: 0.02)) as live:
+        visitor = Visitor(browser, live.url)
+        visitor.go("Structure")
+        visitor.page.wait_for_selector(".verdict-line")
+        write(visitor, json.dumps({"type": "string"}))
+        verdict(visitor, "It can be enforced.")
+        visitor.page.click(".ask button")
+        visitor.page.locator(".tokens span").nth(5).wait_for()
+        visitor.page.keyboard.press("Escape")
+        visitor.page.locator(".proof", has_text="Stopped.").wait_for()
+        live.wait_idle()
+        visitor.close()

@@ -1,0 +1,47 @@
+"""Libraries that are not quite llama.cpp, compiled when a test wants one: all functions, and nothing behind them."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proxy_inference_engine.runners.llama_cpp.binding import FUNCTIONS, llama_context_params, llama_model_params
+from proxy_inference_engine.runners.llama_cpp.library import start
+
+POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+DEFAULTS = {
+    "llama_model_default_params": llama_model_params,
+    "llama_context_default_params": llama_context_params,
+}
+
+
+def default_bytes(function: str) -> bytes:
+    """What the real library gives, without the room at the end."""
+    struct = DEFAULTS[function]
+    return bytes(getattr(start().binding, function)())[: struct.room.offset]
+
+
+def compile_library(path: Path, *, without: str = "", **defaults: bytes) -> Path:
+    """A shared library with some default parameters other than the real ones, or without a function."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to make a false library with")
+    lines = ["#include <string.h>"]
+    for name in FUNCTIONS:
+        if name == without:
+            continue
+        if name not in DEFAULTS:
+            lines.append(f"void *{name}(void) {{ return 0; }}")
+            continue
+        data = defaults.get(name, default_bytes(name))
+        numbers = ",".join(map(str, data))
+        lines.append(f"struct {name} {{ _Alignas({POINTER_BYTES}) unsigned char data[{len(data)}]; }};")
+        lines.append(f"static const struct {name} of_{name} = {{{{ {numbers} }}}};")
+        lines.append(f"struct {name} {name}(void) {{ return of_{name}; }}")
+    source = path.with_suffix(".c")
+    source.write_text("\n".join(lines))
+    command = [compiler, "-shared", "-fPIC", "-w", "-o", str(path), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path

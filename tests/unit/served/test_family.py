@@ -1,0 +1,45 @@
+"""The chat template that a model is given: its own, or what the settings say."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.formats import by_name
+from proxy_inference_engine.runners.fake import ByteTokenizer
+from proxy_inference_engine.served.family import fit_family
+
+OWN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+BROKEN = "{{ raise_exception('Never.') }}"
+
+
+def test_a_model_has_its_own_template() -> None:
+    fitted = fit_family(Config(), ByteTokenizer(), OWN)
+    assert (fitted.template.source, fitted.format.name) == (OWN, "chatml")
+
+
+def test_a_family_can_be_named_instead() -> None:
+    fitted = fit_family(Config(chat_template="llama3"), ByteTokenizer(), BROKEN)
+    assert fitted.format is by_name("llama3")
+    assert fitted.template.source == by_name("llama3").template
+
+
+def test_a_file_can_be_given_instead(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jinja"
+    path.write_text("<start_of_turn>{{ messages[0].content }}", encoding="utf-8")
+    fitted = fit_family(Config(chat_template=str(path)), ByteTokenizer(), BROKEN)
+    assert fitted.template.source.startswith("<start_of_turn>") and fitted.format.markers == by_name("gemma3").markers
+
+
+@pytest.mark.parametrize("name", ["absent.jinja", "latin.jinja"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "latin.jinja").write_bytes(b"\xff\xfe{{")
+    with pytest.raises(StartupError) as raised:
+        fit_family(Config(chat_template=str(tmp_path / name)), ByteTokenizer(), OWN)
+    assert name in raised.value.message and "chatml" in raised.value.message
+
+
+def test_what_fails_is_refused_at_once() -> None:
+    with pytest.raises(StartupError, match="the chat template fails: Never"):
+        fit_family(Config(), ByteTokenizer(), BROKEN)

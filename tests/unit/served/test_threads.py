@@ -1,0 +1,79 @@
+"""One pool of threads for everybody, and no way for one to have all of it."""
+
+import asyncio
+import threading
+
+import pytest
+
+from proxy_inference_engine.served.model import INLINE_CHARS, Threads
+from tests.polling import HANG_S
+
+LONG = INLINE_CHARS + 1
+
+
+class Gate:
+    """Work that lasts until it is let go, and counts how many are at it."""
+
+    def __init__(self) -> None:
+        self.num_begun = 0
+        self._may_end = threading.Event()
+        self._begun = threading.Condition()
+
+    def __call__(self) -> str:
+        with self._begun:
+            self.num_begun += 1
+            self._begun.notify_all()
+        assert self._may_end.wait(HANG_S)
+        return "done"
+
+    def wait_begun(self, number: int) -> None:
+        with self._begun:
+            assert self._begun.wait_for(lambda: self.num_begun >= number, HANG_S)
+
+    def open(self) -> None:
+        self._may_end.set()
+
+
+async def test_little_work_is_done_at_once_where_it_is_asked_for() -> None:
+    threads = Threads(1)
+    assert await threads.run(threading.get_ident, "anna", INLINE_CHARS) == threading.get_ident()
+    assert await threads.run(threading.get_ident, "anna", LONG) != threading.get_ident()
+
+
+async def test_one_holder_cannot_have_all_threads() -> None:
+    """Eight waiting requests of one key filled the pool, and every long prompt of the others waited behind them."""
+    threads, gate = Threads(6), Gate()
+    greedy = [asyncio.ensure_future(threads.run(gate, "greedy", LONG)) for _ in range(20)]
+    await asyncio.sleep(0)
+    gate.wait_begun(2)
+    assert await threads.run(lambda: "answered", "modest", LONG) == "answered"
+    assert gate.num_begun == 2
+    gate.open()
+    assert await asyncio.gather(*greedy) == ["done"] * 20
+
+
+@pytest.mark.parametrize("num_gone", [1, 6])
+async def test_who_leaves_does_not_get_another_thread_for_it(num_gone: int) -> None:
+    """The thread goes on: with each request that is given up one more would have been taken."""
+    threads, gate = Threads(6), Gate()
+    for _ in range(num_gone):
+        left = asyncio.ensure_future(threads.run(gate, "greedy", LONG))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+    gate.wait_begun(1)
+    assert await threads.run(lambda: "answered", "modest", LONG) == "answered"
+    assert gate.num_begun <= 2
+    gate.open()
+    assert await threads.run(lambda: "after", "greedy", LONG) == "after"
+
+
+async def test_errors_are_the_caller_s_and_give_the_share_back() -> None:
+    threads = Threads(2)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    for _ in range(10):
+        with pytest.raises(ValueError, match="no"):
+            await threads.run(fail, "anna", LONG)

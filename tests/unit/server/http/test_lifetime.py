@@ -1,0 +1,120 @@
+"""A connection is dropped when nothing leaves it for a while, however slowly its client reads."""
+
+import asyncio
+from collections.abc import Callable
+
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch
+
+
+class Timers:
+    """An event loop's clock, which a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        entry = (self.now + delay, callback)
+        self.waiting.append(entry)
+
+        class Handle:
+            def cancel(_self) -> None:
+                if entry in self.waiting:
+                    self.waiting.remove(entry)
+
+        return Handle()  # type: ignore[return-value]  # it is only cancelled
+
+    def turn(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.waiting and min(self.waiting)[0] <= end:
+            entry = min(self.waiting, key=lambda each: each[0])
+            self.waiting.remove(entry)
+            self.now = entry[0]
+            entry[1]()
+        self.now = end
+
+
+class Socket(asyncio.Transport):
+    """A transport whose client reads when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent = 0
+        self.is_aborted = False
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # only bytes are written here
+        self.unsent += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self.unsent = 0
+
+
+def made() -> tuple[Socket, CountedTransport, StallWatch, Timers]:
+    socket, timers = Socket(), Timers()
+    counted = CountedTransport(socket)
+    return socket, counted, StallWatch(counted, timers, 60.0), timers
+
+
+def test_who_reads_nothing_is_dropped() -> None:
+    """An unread answer that did not stream was held for ever."""
+    socket, counted, watch, timers = made()
+    counted.write(b"x" * 1_000_000)
+    watch.begin()
+    timers.turn(59)
+    assert not socket.is_aborted
+    timers.turn(20)
+    assert socket.is_aborted and not timers.waiting
+
+
+def test_who_reads_slowly_is_not() -> None:
+    socket, counted, watch, timers = made()
+    counted.write(b"x" * 1000)
+    watch.begin()
+    while socket.unsent:
+        timers.turn(50)
+        socket.unsent -= 1
+    timers.turn(1000)
+    assert not socket.is_aborted and not timers.waiting
+
+
+def test_what_is_written_meanwhile_does_not_hide_that_something_left() -> None:
+    socket, counted, watch, timers = made()
+    counted.write(b"x" * 1000)
+    watch.begin()
+    for _ in range(20):
+        timers.turn(30)
+        socket.unsent -= 10
+        counted.write(b"x" * 20)
+    assert not socket.is_aborted
+
+
+def test_what_is_written_meanwhile_does_not_hide_that_nothing_left() -> None:
+    socket, counted, watch, timers = made()
+    counted.write(b"x" * 1000)
+    for _ in range(4):
+        watch.begin()
+        timers.turn(25)
+        counted.write(b"x")
+    assert socket.is_aborted
+
+
+def test_nothing_is_watched_where_nothing_waits() -> None:
+    socket, counted, watch, timers = made()
+    watch.begin()
+    assert not timers.waiting
+    counted.write(b"x")
+    watch.begin()
+    socket.unsent = 0
+    timers.turn(30)
+    assert not timers.waiting
+    counted.write(b"x")
+    watch.begin()
+    watch.end()
+    assert not timers.waiting
