@@ -44,14 +44,17 @@ class LineHandler(logging.Handler):
         self.setFormatter(LineFormatter())
         self.num_dropped = 0
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(MAX_LINES)
+        # A simple queue: the garbage collector may begin in the middle of an entry, and what it frees may log as well.
+        # An event among the lines is set when all before it are written; None ends the thread.
+        self._lines: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.put_nowait(self.format(record) + "\n")
-        except queue.Full:
+        if self._lines.qsize() >= MAX_LINES:
             self.num_dropped += 1
+            return
+        try:
+            self._lines.put(self.format(record) + "\n")
         except Exception:
             self.handleError(record)
         if self._thread is None:  # under the handler's lock
@@ -60,26 +63,27 @@ class LineHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait until everything is written, but not for long: nobody may be reading."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: self._lines.unfinished_tasks == 0, _LAST_SECONDS)
+        if self._thread is not None and self._thread.is_alive():
+            is_written = threading.Event()
+            self._lines.put(is_written)
+            is_written.wait(_LAST_SECONDS)
 
     def close(self) -> None:
         self.flush()
-        if self._thread is not None:
-            with suppress(queue.Full):  # then the thread is stuck, and ends with the program
-                self._lines.put_nowait(None)
+        self._lines.put(None)
         super().close()
 
     def _write_all(self) -> None:
         num_told = 0
         while (line := self._lines.get()) is not None:
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
             self._write(line)
             num_dropped = self.num_dropped
             if num_dropped > num_told:
                 self._write(self._gap(num_dropped - num_told))
                 num_told = num_dropped
-            self._lines.task_done()
-        self._lines.task_done()
 
     def _gap(self, num_lines: int) -> str:
         text = "lines were dropped: nobody read in time"

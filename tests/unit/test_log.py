@@ -108,3 +108,22 @@ def test_what_was_logged_last_is_written_at_the_end() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S)
     assert [line.split()[-1] for line in answer.stderr.splitlines()] == [str(number) for number in range(100)]
+
+
+def test_an_entry_may_come_in_the_middle_of_another() -> None:
+    """From what the garbage collector frees (asyncio logs tasks that still waited) or, as here, a signal's handler."""
+    program = (
+        "import logging, signal; from proxy_inference_engine import log; log.configure('info')\n"
+        "logger, seen = logging.getLogger(log.PACKAGE), []\n"
+        "def interrupt(*_): seen.append(1); logger.info('in between')\n"
+        "signal.signal(signal.SIGALRM, interrupt)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
+        "while len(seen) < 2_000: logger.info('line')\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    try:
+        assert process.wait(HANG_S) == 0
+    finally:
+        process.kill()
+        process.wait()

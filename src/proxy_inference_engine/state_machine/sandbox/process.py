@@ -180,7 +180,8 @@ class _Child:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
-        self._lock = threading.Lock()
+        # The garbage collector may close it, in the middle of a start.
+        self._lock = threading.RLock()
 
     @property
     def pid(self) -> int | None:
