@@ -136,3 +136,5 @@ def listening(
             server.should_exit = True
             thread.join(HANG_S)
     assert not thread.is_alive()
+    if store is None:
+        app.state.server.store.close()  # the server's own, in memory: or its thread would stay

@@ -60,10 +60,11 @@ def hanging() -> Iterator[Hanging]:
             live.http() as http,
             ThreadPoolExecutor() as pool,
         ):
-            yield Hanging(worker, gate, clock, http, pool)
-            gate.open()
+            try:
+                yield Hanging(worker, gate, clock, http, pool)
+            finally:
+                gate.open()  # before the pool waits for its threads: a stream's pings would keep one for ever
     finally:
-        gate.open()
         worker.stop()
 
 
