@@ -3,12 +3,14 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A file of tests at a time to each of a few processes. One that a test hangs in ends with its stacks and is replaced.
+PYTEST := $(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
 
 # $(call flag,--name,VARIABLE): the flag with the variable's value, quoted, when `make VARIABLE=value` was said.
 given = $(filter command line,$(origin $(1)))
 flag = $(if $(call given,$(2)),$(1) '$(subst ','\'',$($(2)))')
 
-.PHONY: help install install-dev native serve check test vllm test-vllm soak bench clean
+.PHONY: help install install-dev native serve lint check test again vllm test-vllm soak bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +20,7 @@ help:
 	@echo 'make native    compile llama.cpp for this processor: minutes, needs a C++ compiler, often a good deal faster'
 	@echo 'make check     lint, types, architecture and unit tests'
 	@echo 'make test      everything: check, simulator, API and model tests'
+	@echo 'make again     the tests that failed in the last run, one after the other'
 	@echo 'make vllm      vLLM for processors in an environment of its own, for tests: 3.4 GB'
 	@echo 'make test-vllm the API tests over it, which `make test` runs too where it is there'
 	@echo 'make soak      the campaign of attacks and faults and the long tests: an hour, one table'
@@ -36,14 +39,19 @@ native: install
 serve: install
 	@exec $(BIN)/pie serve $(call flag,--host,HOST) $(call flag,--port,PORT) $(call flag,--model,MODEL)
 
-check: install-dev
+lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/unit
 
-test: check
-	$(BIN)/pytest -q -m 'not soak' --ignore=tests/unit
+check: lint
+	$(PYTEST) tests/unit
+
+test: lint
+	$(PYTEST) -m 'not soak'
+
+again: install-dev
+	$(BIN)/pytest -q -m 'not soak' --last-failed
 
 vllm: .venv-vllm/installed
 

@@ -1,5 +1,6 @@
 """Clients that are nobody's dependency here: each installed once, into a folder of its own, and run as a program."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -54,14 +55,20 @@ OPENCODE = Client("opencode", "npm", ("opencode-ai@1.18.33",))
 @cache  # a registry that does not answer is waited for once
 def _install(client: Client) -> str | None:
     """Why not, or None."""
-    folder = FOLDER / client.name
-    done, wanted = folder / "installed", "\n".join(client.packages)
-    if done.is_file() and done.read_text() == wanted:
+    if _is_whole(client):
         return None
     if client.tool == "npm" and not (shutil.which("npm") and shutil.which("node")):
         return "there is no node"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / f"{client.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be at the same
+        return None if _is_whole(client) else _install_anew(client, FOLDER / client.name)
+
+
+def _install_anew(client: Client, folder: Path) -> str | None:
+    """Why it failed, or None."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     try:
         subprocess.run(_words(client), cwd=folder, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -69,8 +76,13 @@ def _install(client: Client) -> str | None:
     except subprocess.CalledProcessError as error:
         lines = str(error.stderr or error.stdout).splitlines()
         return next((line for line in lines if "error" in line.lower()), f"{client.tool} failed")
-    done.write_text(wanted)
+    (folder / "installed").write_text("\n".join(client.packages))
     return None
+
+
+def _is_whole(client: Client) -> bool:
+    done = FOLDER / client.name / "installed"
+    return done.is_file() and done.read_text() == "\n".join(client.packages)
 
 
 def _words(client: Client) -> list[str]:

@@ -52,16 +52,17 @@ def test_another_python_can_be_named() -> None:
 
 
 def test_test_runs_everything_and_check_the_quick_part() -> None:
-    check = lines("check")
-    assert check == [
+    lint = [
         "python3 scripts/install.py --dev",
         ".venv/bin/ruff check .",
         ".venv/bin/ruff format --check .",
         ".venv/bin/mypy",
-        ".venv/bin/pytest -q tests/unit",
     ]
-    # All folders of tests: those that check ran are left out, and what only `make soak` is for.
-    assert lines("test") == [*check, ".venv/bin/pytest -q -m 'not soak' --ignore=tests/unit"]
+    pytest = ".venv/bin/pytest -q -n logical --maxprocesses 4 --dist loadfile"
+    assert lines("lint") == lint
+    assert lines("check") == [*lint, f"{pytest} tests/unit"]
+    assert lines("test") == [*lint, f"{pytest} -m 'not soak'"]
+    assert lines("again")[-1] == ".venv/bin/pytest -q -m 'not soak' --last-failed"
     assert lines("soak")[-1] == ".venv/bin/python -m tests.soak.campaign"
     assert lines("bench")[-1] == ".venv/bin/python -m benchmarks"
 
@@ -75,6 +76,9 @@ def test_without_a_target_there_is_help() -> None:
     assert all(f"make {target}" in text for target in ("serve", "native", "test", "check", "soak", "bench", "clean"))
 
 
-def test_ci_runs_make_test() -> None:
+def test_ci_runs_make_test_and_what_failed_once_more() -> None:
     path = ROOT / ".ci" / "run"
-    assert os.access(path, os.X_OK) and path.read_text().splitlines()[-1] == "make test"
+    commands = [line.strip() for line in path.read_text().splitlines()]
+    assert os.access(path, os.X_OK) and "set -euo pipefail" in commands
+    # Linted before: a second try is for tests alone.
+    assert commands.index("make lint") < commands.index("if ! make test; then") < commands.index("make again")

@@ -6,50 +6,56 @@ from collections import Counter
 import pytest
 
 from proxy_inference_engine.runners.llama_cpp.team import Team
-from tests.polling import HANG_S
-
-_PATIENCE_S = 2.0  # long enough for a thread to come again, however busy the machine is
+from tests.polling import HANG_S, wait_until
 
 
 class Passes:
     """Models that ask for one pass after another, each of its own length, until so much time is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: float) -> None:
         self.now = 0.0
         self.had: Counter[str] = Counter()
-        self.team = Team(patience_s=_PATIENCE_S, clock=lambda: self.now)
-        self._begins = threading.Barrier(3)
+        self._end = end
+        self._is_over = threading.Event()
+        # Whoever is to come again does, however busy the machine is.
+        self._team = Team(patience_s=HANG_S, clock=lambda: self.now)
 
-    def _compute(self, name: str, seconds: float) -> float:
+    def _compute(self, name: str, seconds: float) -> None:
         self.now += seconds
-        self.had[name] += 1
-        return self.now
+        if self.now < self._end:
+            self.had[name] += 1
+        else:
+            self._is_over.set()
 
-    def _ask(self, name: str, seconds: float, end: float) -> None:
-        self._begins.wait()
-        while self.team.run(self._compute, name, seconds) < end:
-            pass
+    def _ask_on(self, name: str, seconds: float) -> None:
+        while not self._is_over.is_set():
+            self._team.run(self._compute, name, seconds)
 
-    def run(self, end: float, **lengths: float) -> None:
-        threads = [threading.Thread(target=self._ask, args=(name, length, end)) for name, length in lengths.items()]
-        for thread in threads:
-            thread.start()
-        self._begins.wait()
-        for thread in threads:
-            thread.join(HANG_S)
+    def run(self, **lengths: float) -> None:
+        """The first pass is computed when all have asked."""
+        threads = [threading.Thread(target=self._ask_on, args=each, daemon=True) for each in lengths.items()]
+
+        def begin() -> None:
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: len(self._team._jobs) == len(threads))
+
+        self._team.run(begin)
+        assert self._is_over.wait(HANG_S)
 
 
 def test_short_passes_have_as_much_time_as_long_ones() -> None:
     """In turns they would have one twentieth of it."""
-    passes = Passes()
-    passes.run(20.0, writer=0.01, reader=0.2)
-    assert 8.0 < 0.01 * passes.had["writer"] < 12.0 and 8.0 < 0.2 * passes.had["reader"] < 12.0
+    passes = Passes(end=20.0)
+    passes.run(writer=0.01, reader=0.2)
+    assert 0.01 * passes.had["writer"] == pytest.approx(10.0, abs=0.3)
+    assert 0.2 * passes.had["reader"] == pytest.approx(10.0, abs=0.3)
 
 
 def test_equal_passes_take_turns() -> None:
-    passes = Passes()
-    passes.run(2.0, first=0.01, second=0.01)
-    assert min(passes.had["first"], passes.had["second"]) >= 80  # of two hundred; one may begin or end before the other
+    passes = Passes(end=2.0)
+    passes.run(first=0.01, second=0.01)
+    assert abs(passes.had["first"] - passes.had["second"]) <= 1
 
 
 def test_who_was_idle_has_no_more_than_a_short_lead() -> None:
