@@ -8,9 +8,9 @@ import pytest
 from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.drafts.draft_model import Drafting
 from proxy_inference_engine.engine.stats import Stats
-from proxy_inference_engine.sampling.sampler import NUCLEUS, PLAIN, Sampler
+from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, Sampler
 from proxy_inference_engine.state_machine.demand import Choice, Demand
-from proxy_inference_engine.types import Limits, Request, Sampling, Shortcut
+from proxy_inference_engine.types import STEP_PARAMETERS, Limits, Request, Sampling, Shortcut
 from tests.clock import Clock
 from tests.deferred import DeferredChooser
 from tests.drafts import DraftRunner
@@ -81,6 +81,13 @@ def test_what_closes_the_sampler_s_shortcuts(shortcut: Shortcut, closing: set[st
     assert CHANGES.keys() == {each.name for each in fields(Sampling)}
     closed = {name for name, value in CHANGES.items() if not shortcut.takes(replace(SAMPLING, **{name: value}))}  # type: ignore[arg-type]
     assert closed == closing
+
+
+def test_what_closes_the_bare_draw() -> None:
+    bare = replace(SAMPLING, top_p=1.0)
+    taken = {name for name, value in CHANGES.items() if BARE.takes(replace(bare, **{name: value}))}  # type: ignore[arg-type]
+    assert taken == {"seed", "temperature", *STEP_PARAMETERS}
+    assert not BARE.takes(wider(bare, added=1.0))
 
 
 # A field that was added later

@@ -4,8 +4,8 @@ Knows neither batches nor text nor when to stop.
 """
 
 import math
+import threading
 from collections.abc import Collection, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -13,104 +13,27 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling import filters
+from proxy_inference_engine.sampling.draws import (
+    RandomStream,
+    block_sums,
+    draw,
+    draw_by_blocks,
+    draw_nucleus,
+    stream_key,
+    uniform,
+)
 from proxy_inference_engine.sampling.dry import DryPenalty
 from proxy_inference_engine.sampling.filters import Indices, Weights
 from proxy_inference_engine.sampling.mirostat import Mirostat
 from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
 from proxy_inference_engine.types import STEP_PARAMETERS, Request, Sampling, Shortcut, State
 
-_MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_STREAMS_PER_POSITION = 4
-_BLOCK = 256
-_NUCLEUS_FLOOR = 1e-4  # a probability above which the nucleus lies at most steps
-_MAX_CANDIDATES = 4096
-
-
-class RandomStream(IntEnum):
-    """Independent numbers for one position."""
-
-    TOKEN = 0
-    XTC = 1
-
-
-def stream_key(seed: int, choice: int) -> int:
-    """What `uniform` is keyed by: fixed for the life of a choice."""
-    return _mix(_mix(seed & _MASK) + (choice + 1) * _GOLDEN & _MASK)
-
-
-def uniform(key: int, position: int, stream: RandomStream = RandomStream.TOKEN) -> float:
-    """A number in [0, 1) with 53 random bits."""
-    counter = position * _STREAMS_PER_POSITION + stream + 1
-    return (_mix(key + counter * _GOLDEN & _MASK) >> 11) * 2.0**-53
-
-
-def draw(weights: NDArray[np.float32], number: float) -> int:
-    """The index at which the running sum of the weights passes `number` of their total; never one of weight 0.
-
-    In the order of ids, so that noise in the logits moves the borders a little but never reorders the tokens.
-    """
-    if weights.size <= 2 * _BLOCK:
-        return _locate(weights, number).item
-    # Summing blocks and then looking into one of them costs a tenth of a running sum over the vocabulary.
-    num_even = weights.size // _BLOCK * _BLOCK
-    sums = np.append(weights[:num_even].reshape(-1, _BLOCK).sum(axis=1), weights[num_even:].sum())
-    block = _locate(sums, number)
-    start = block.item * _BLOCK
-    return start + _locate(weights[start : start + _BLOCK], block.rest).item
-
-
-def draw_nucleus(weights: NDArray[np.float32], total: float, share: float, number: float) -> int | None:
-    """The most common draw in one go, after `top_p` and nothing else: the token that `number` falls on among the most
-    likely that have `share` of the total together.
-
-    None where the long way is needed, `filters.top_p` and `draw`: many candidates, or equals at the border of which
-    only some belong. After a forward pass no code is in the caches: every call costs, those of NumPy's functions in
-    Python most of all. So this has few of them, and methods and ufuncs only (`docs/log.md`).
-    """
-    candidates = (weights >= _NUCLEUS_FLOOR * total).nonzero()[0]
-    if candidates.size > _MAX_CANDIDATES:
-        return None
-    found = weights.take(candidates)
-    ordered = found.copy()
-    ordered.sort()
-    ordered = ordered[::-1]
-    last = int(ordered.cumsum(dtype=np.float64).searchsorted(share * total))
-    if last >= ordered.size:
-        return None
-    kept = (found >= ordered[last]).nonzero()[0]
-    if kept.size > last + 1:
-        return None
-    sums = found.take(kept).cumsum(dtype=np.float64)
-    index = int(sums.searchsorted(number * float(sums[-1]), side="right"))
-    return int(candidates[kept[index]]) if index < kept.size else None
-
-
-class _Place(NamedTuple):
-    item: int
-    rest: float  # how far into that item the number fell, in [0, 1]
-
-
-def _locate(weights: NDArray[np.float32], number: float) -> _Place:
-    sums = weights.cumsum(dtype=np.float64)
-    total = float(sums[-1])
-    target = min(number * total, math.nextafter(total, 0.0))  # rounding must not lead past the end
-    index = int(sums.searchsorted(target, side="right"))
-    before = float(sums[index - 1]) if index else 0.0
-    return _Place(index, (target - before) / (float(sums[index]) - before))
-
-
-def _mix(x: int) -> int:
-    """The output function of splitmix64, https://prng.di.unimi.it/splitmix64.c"""
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
-    return x ^ (x >> 31)
-
-
 Allowed = NDArray[np.bool_]
 
 # Where logits need no copy, because nothing of steps 1, 3 and 4 is wanted.
 PLAIN = Shortcut("seed", "temperature", "top_k", "top_p", "min_p", "xtc_probability", *STEP_PARAMETERS)
+# Where nothing is wanted but the draw.
+BARE = Shortcut("seed", "temperature", *STEP_PARAMETERS)
 # Where of steps 5 to 12 only `top_p` is wanted.
 NUCLEUS = Shortcut(
     *("seed", "logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier"),
@@ -120,6 +43,22 @@ NUCLEUS = Shortcut(
 _MAX_LISTED = 4096
 _MIN_TOTAL, _MAX_TOTAL = 1e-20, 1e30  # sums of exponentials that are well within float32
 _MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
+
+
+class _Scratch(threading.local):
+    """Room for the weights of one draw, which is over before the next begins: a new array would be a vocabulary of
+    memory that no cache knows, for every token."""
+
+    def __init__(self) -> None:
+        self._weights: Weights = np.empty(0, np.float32)
+
+    def of(self, size: int) -> Weights:
+        if self._weights.size < size:
+            self._weights = np.empty(size, np.float32)
+        return self._weights[:size]
+
+
+_scratch = _Scratch()
 
 
 class InvalidLogits(Exception):
@@ -157,6 +96,7 @@ class Sampler:
         self._bias = _bias(sampling)
         self._penalties = _penalties(sampling, prompt_ids)
         self._is_plain = PLAIN.takes(sampling)
+        self._is_bare = BARE.takes(sampling)
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
         is_nucleus = 0 < sampling.top_p < 1 and NUCLEUS.takes(sampling)
         self._nucleus = sampling.top_p if is_nucleus else None  # the only thing that filters
@@ -186,12 +126,15 @@ class Sampler:
         None where they leave that range, or some are no numbers. The engine silences NumPy's warning for its whole
         thread: doing it here costs as much as a pass.
         """
-        weights = np.exp(logits)
+        weights = np.exp(logits, out=_scratch.of(logits.size))
         if banned:
             weights[list(banned)] = 0
-        total = float(np.add.reduce(weights))
+        sums = block_sums(weights) if self._is_bare else weights
+        total = float(np.add.reduce(sums))
         if not _MIN_TOTAL < total < _MAX_TOTAL:
             return None
+        if self._is_bare:
+            return draw_by_blocks(weights, sums, self.number(position))
         return self._draw(weights, None, position, total)
 
     def _sample(self, logits: Logits, position: int, banned: Collection[int], allowed: Allowed | None) -> int:
@@ -257,7 +200,7 @@ class Sampler:
 
     def _weigh(self, logits: Logits, best: float) -> Weights:
         """Steps 5 and 6: probabilities but for a factor; the best has weight 1."""
-        weights = logits - np.float32(best)
+        weights = np.subtract(logits, np.float32(best), out=_scratch.of(logits.size))
         sampling = self.sampling
         if sampling.top_n_sigma > 0:
             weights[~filters.top_n_sigma(logits, sampling.top_n_sigma)] = -np.inf
