@@ -15,6 +15,7 @@ from benchmarks.servers.environments import ROOT, NotInstalled
 from benchmarks.servers.models import Models, find_models, make_checkpoint
 from benchmarks.servers.peers import LLAMA_CPP_PYTHON, Peer, all_peers
 from benchmarks.servers.process import NotStarted
+from benchmarks.servers.shapes import SHAPES
 from benchmarks.work.measurement import Job, Measured, measure
 from benchmarks.work.prompts import Prompts
 from benchmarks.work.quiet import Patience
@@ -27,7 +28,8 @@ _QUICK_RESULTS = ROOT / ".cache" / "benchmarks"
 
 def main() -> None:
     options = _options()
-    folder = options.out or (_QUICK_RESULTS if options.quick else _RESULTS)
+    results = _QUICK_RESULTS if options.quick else _RESULTS
+    folder = options.out or (results / options.shape if options.shape else results)
     run = Run.read(folder / "latest.json") if options.render else asyncio.run(_until_stopped(options, folder))
     markdown.write(run, folder)
     print("\n" + markdown.render(run))
@@ -38,6 +40,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; written to .cache/benchmarks")
     parser.add_argument("--rounds", type=int, help="times every server is measured (default 2, quick 1)")
+    parser.add_argument(
+        "--shape", choices=sorted(SHAPES), help="random weights in this shape instead of the bundled model"
+    )
     parser.add_argument("--only", help="servers, separated by commas: pie,llama-server,…")
     parser.add_argument(
         "--patience", type=float, default=900, help="seconds spent on waiting for quiet and on repeating (default 900)"
@@ -59,7 +64,7 @@ async def _until_stopped(options: argparse.Namespace, folder: Path) -> Run:
 
 async def _run(options: argparse.Namespace, folder: Path) -> Run:
     threads = available_cores()
-    models = find_models(threads, _say)
+    models = find_models(threads, _say, options.shape)
     peers = all_peers(models, threads)
     if options.only:
         peers = [peer for peer in peers if peer.key in options.only.split(",")]

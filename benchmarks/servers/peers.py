@@ -44,25 +44,30 @@ class Peer:
 
 def all_peers(models: Models, threads: int) -> list[Peer]:
     """Every server that is compared, ours first."""
-    return [
+    kind = models.quantisation
+    peers = [
         _ours(models),
-        _native("llama-server", "llama.cpp server, native build", models.given, "Q4_1", threads),
+        _native("llama-server", "llama.cpp server, native build", models.given, kind, threads),
         _native("llama-server-q8", "llama.cpp server, native build, our Q8_0 file", models.converted, "Q8_0", threads),
-        _wheel("xllamacpp", "llama.cpp server, xllamacpp wheel", models.given, "Q4_1", threads),
+        _wheel("xllamacpp", "llama.cpp server, xllamacpp wheel", models.given, kind, threads),
         _wheel("xllamacpp-q8", "llama.cpp server, xllamacpp wheel, our Q8_0 file", models.converted, "Q8_0", threads),
         _llama_cpp_python(models, threads),
         _mlx(models),
         _vllm(models, threads),
     ]
+    return peers if models.is_converted else [peer for peer in peers if not peer.key.endswith("-q8")]
 
 
 def _ours(models: Models) -> Peer:
     return Peer(
         key="pie",
         title="Proxy Inference Engine",
-        weights="Q4_1, which it converts to Q8_0",
+        weights=f"{models.quantisation}, which it converts to Q8_0" if models.is_converted else models.quantisation,
         environment=None,
-        command=lambda port: [sys.executable, "-m", "proxy_inference_engine", "serve", "--port", str(port)],
+        command=lambda port: [
+            *(sys.executable, "-m", "proxy_inference_engine", "serve", "--port", str(port)),
+            *(() if models.is_bundled else ("--model", str(models.given))),
+        ],
         settings="defaults",
         health="/ready",
         model=models.name,
@@ -123,7 +128,7 @@ def _llama_cpp_python(models: Models, threads: int) -> Peer:
     return Peer(
         key="llama-cpp-python",
         title="llama_cpp.server",
-        weights="Q4_1",
+        weights=models.quantisation,
         environment=_PYTHON,
         command=lambda port: [
             *(python, "-m", "llama_cpp.server", "--model", str(models.given), "--port", str(port)),
