@@ -39,6 +39,7 @@ from proxy_inference_engine.server.apis.admin.route import (
     list_requests,
     reload_config,
     reload_keys,
+    stop_server,
 )
 from proxy_inference_engine.server.apis.batches.route import cancel_batch, create_batch, get_batch, list_batches
 from proxy_inference_engine.server.apis.batches.runs import BatchRuns
@@ -300,6 +301,7 @@ def _admin_routes() -> list[Route]:
         Route("/admin/pulls/events", watch_pulls),
         Route("/admin/pulls/{pull_id}/cancel", cancel_pull, methods=["POST"]),
         Route("/admin/reload", reload_config, methods=["POST"]),
+        Route("/admin/stop", stop_server, methods=["POST"]),
         Route("/admin/models", list_pool),
         Route("/admin/models/events", watch_pool),
         Route("/admin/models/{model_id:path}/load", load_model, methods=["POST"]),

@@ -130,6 +130,7 @@ OPERATIONS: dict[str, Operation] = {
         ("POST /admin/requests/{request_id}/cancel", "Stop a request.", None, _NO, False),
         ("POST /admin/keys/reload", "Read the key file again.", None, _NO, False),
         ("POST /admin/reload", "Read the configuration again: models come and go.", None, _NO, False),
+        ("POST /admin/stop", "End the server: what runs gets its time.", None, _NO, False),
         ("GET /admin/stats", "The figures of /metrics as JSON.", None, _NO, False),
         (
             "GET /admin/cache",
