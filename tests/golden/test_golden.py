@@ -51,7 +51,15 @@ def test_mutations(servers: Servers, name: str) -> None:
 
 
 # Streams without an end, the page, and what ends the server.
-UNRECORDED = {"/admin/models/events", "/admin/pulls/events", "/admin/stop", "/", "/page/{name}", "/docs", "/openapi.json"}
+UNRECORDED = {
+    "/admin/models/events",
+    "/admin/pulls/events",
+    "/admin/stop",
+    "/",
+    "/page/{name}",
+    "/docs",
+    "/openapi.json",
+}
 
 
 def test_every_route_is_asked() -> None:
