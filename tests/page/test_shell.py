@@ -125,20 +125,6 @@ def test_a_route_that_is_no_view_shows_the_chat(visitor: Visitor) -> None:
     visitor.page.locator(".view-chat").wait_for()
 
 
-def test_two_settings_answer_side_by_side(visitor: Visitor) -> None:
-    page = visitor.page
-    visitor.go("Compare")
-    page.get_by_role("button", name="Settings of the right side").click()
-    page.get_by_label("Most tokens").fill("24")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Escape")
-    visitor.ask("@tour")
-    for name in ("left", "right"):
-        page.get_by_role("region", name=f"The {name} answer").locator(DONE).wait_for()
-    figures = page.locator(".compared .figures").all_inner_texts()
-    assert "cut at the limit" not in figures[0] and "cut at the limit" in figures[1]
-
-
 def test_the_page_is_light(visitor: Visitor) -> None:
     """Beside what it holds: what a visit to every view loads."""
     page = visitor.page
