@@ -34,7 +34,16 @@ ANNA, ROOT = {"x-api-key": "key-of-anna"}, {"x-api-key": "key-of-root"}
 CANARY = "canary in a coal mine"
 # Which kind of key a route needs. All others need a user's.
 NEEDS: dict[KeyKind, set[str]] = {
-    "public": {"/health", "/v1/health", "/ready", "/", "/page/{name}", "/docs", "/openapi.json"},
+    "public": {
+        "/health",
+        "/v1/health",
+        "/ready",
+        "/",
+        "/page/settings.json",
+        "/page/{version}/{name}",
+        "/docs",
+        "/openapi.json",
+    },
     "metrics": {"/metrics"},
     "admin": {
         *("/admin/keys/reload", "/admin/reload", "/admin/requests", "/admin/requests/{request_id}/cancel"),

@@ -56,7 +56,8 @@ UNRECORDED = {
     "/admin/pulls/events",
     "/admin/stop",
     "/",
-    "/page/{name}",
+    "/page/settings.json",
+    "/page/{version}/{name}",
     "/docs",
     "/openapi.json",
 }

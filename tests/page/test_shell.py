@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.server.page.route import PAGE
+from proxy_inference_engine.server.page.content import PAGE, VERSION
 from tests.api.clients import Client
 from tests.api.running import Running, running
 from tests.page.visiting import DONE, Script, Visitor
@@ -133,6 +133,22 @@ def test_the_page_is_light(visitor: Visitor) -> None:
     loaded = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     assert len(loaded) > 10 and all(name.startswith(visitor.url) for name in loaded)
     assert sum(len(file.data) for file in PAGE.values()) < MAX_BYTES
+
+
+def test_a_second_visit_loads_no_file_again(visitor: Visitor) -> None:
+    """And in no visit does the first paint wait for one."""
+    page = visitor.page
+    page.locator("#question").wait_for()
+    page.goto("about:blank")
+    page.goto(visitor.url)
+    page.locator("#question").wait_for()
+    files = page.evaluate(
+        "performance.getEntriesByType('resource').map("
+        "(each) => [each.name, each.transferSize, each.renderBlockingStatus])"
+    )
+    of_page = [each for each in files if f"/page/{VERSION}/" in each[0]]
+    assert len(of_page) > 10 and [each for each in of_page if each[1]] == []
+    assert {blocking for _, _, blocking in files} == {"non-blocking"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -121,7 +121,8 @@ OPERATIONS: dict[str, Operation] = {
         ("GET /openapi.json", "This description.", None, _NO, False),
         ("GET /docs", "This description as a page.", None, _NO, False),
         ("GET /", "The playground.", None, _NO, False),
-        ("GET /page/{name}", "Its files.", None, _NO, False),
+        ("GET /page/settings.json", "What it may call beside this server.", None, _NO, False),
+        ("GET /page/{version}/{name}", "Its files.", None, _NO, False),
     ),
     **_of(
         "Admin",
