@@ -57,6 +57,17 @@ def test_what_the_page_asks_for_is_there_and_ours() -> None:
         assert name in (INDEX, DOCS) or each.count("\n") <= MAX_LINES, name  # in those two others stand inline
 
 
+def test_no_rule_of_one_view_is_another_views() -> None:
+    """All style sheets count in all views: a bare class in two of them is one that somebody did not know of."""
+    owners: dict[str, str] = {}
+    for name in ("page.css", "chat.css", "panels.css"):
+        text = re.sub(r"/\*.*?\*/", "", PAGE[name].data.decode(), flags=re.DOTALL)
+        for selectors in re.findall(r"(?:^|[{}])\s*([^{}@]+)\{", text):
+            for bare in re.findall(r"(?:^|,)\s*(\.[\w-]+)\s*(?=,|$)", selectors.strip()):
+                assert owners.setdefault(bare, name) == name, f"{bare} is in {owners[bare]} and in {name}"
+    assert ".two" in owners and ".plots" in owners
+
+
 @pytest.mark.parametrize("path", ["/", "/docs"])
 def test_nothing_is_waited_for_before_the_first_paint(server: Running, path: str) -> None:
     """Styles and the theme are in the HTML, and only what has their hashes may be."""

@@ -73,6 +73,8 @@ def test_two_models_answer_side_by_side(visitor: Visitor) -> None:
     assert answers(visitor) == [SAID["ada"], SAID["bob"]]
     figures = visitor.page.locator(".compared .figures").all_inner_texts()
     assert "ada" in figures[0] and "bob" in figures[1]
+    ink = visitor.page.evaluate("getComputedStyle(document.body).color")
+    assert all(each.evaluate("e => getComputedStyle(e).color") == ink for each in visitor.page.locator(".text").all())
     for name, model in (("left", "bob"), ("right", "ada")):
         picker(visitor, name).select_option(model)
     visitor.ask("@who")

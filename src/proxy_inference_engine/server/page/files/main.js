@@ -68,7 +68,9 @@ async function show() {
     else undo();
   } catch (error) {
     console.error(error);
-    say(`${view.title} could not be shown: ${error.message}`, true);
+    // A module that cannot be had: the server has ended, or has other files now.
+    const advice = error instanceof TypeError && /import/i.test(error.message) ? "Reload the page." : error.message;
+    say(`${view.title} could not be shown. ${advice}`, true);
   }
 }
 
