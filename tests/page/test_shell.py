@@ -49,9 +49,11 @@ def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
     with running(Script({"hi": "Hello."}), config=config) as live:
         visitor = Visitor(browser, live.url)
         page = visitor.page
+        page.get_by_role("dialog").get_by_text("This server wants an API key.").wait_for()
         page.locator("dialog #key").fill("wrong")
         with page.expect_response(lambda response: response.status == 401):
             page.keyboard.press("Enter")
+        page.get_by_role("dialog").get_by_text("The server does not know this key.").wait_for()
         page.locator("dialog #key").fill("sesame-open-please")
         page.keyboard.press("Enter")
         page.locator(".model-picker option").wait_for(state="attached")
@@ -105,6 +107,7 @@ def test_everything_is_reached_with_the_keyboard(visitor: Visitor) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Alt+s")
     page.get_by_label("System prompt").wait_for()
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA", "where one would type"
     page.keyboard.press("Escape")
     page.keyboard.press("/")
     page.locator("#search:focus").wait_for()

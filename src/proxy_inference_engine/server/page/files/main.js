@@ -19,8 +19,15 @@ function say(text, isBad = false) {
 
 function fail(error) {
   if (error.name === "AbortError") return;
-  say(error.message, true);
-  if (error instanceof ApiError && error.status === 401) useKey(error.message);
+  if (error instanceof ApiError && error.status === 401) refused();
+  else say(error.message, true);
+}
+
+// In words for a person: the server's own are for whoever writes a program.
+async function refused() {
+  const reason = (await key.get()) ? "The server does not know this key." : "This server wants an API key.";
+  say(reason, true);
+  useKey(reason);
 }
 
 async function useKey(reason) {
