@@ -1,6 +1,7 @@
 """The admin routes: who may use them, what they show, and that they stop what runs."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,12 @@ import pytest
 from starlette.routing import Route
 
 from proxy_inference_engine.config import ApiKey, Config, load_config
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.served.model import ServedModel
+from proxy_inference_engine.server.app import create_app
 from proxy_inference_engine.server.http.guard import KeyKind, kind_of
 from proxy_inference_engine.server.http.sse import Patience
 from proxy_inference_engine.store import Store
@@ -29,16 +34,26 @@ ANNA, ROOT = {"x-api-key": "key-of-anna"}, {"x-api-key": "key-of-root"}
 CANARY = "canary in a coal mine"
 # Which kind of key a route needs. All others need a user's.
 NEEDS: dict[KeyKind, set[str]] = {
-    "public": {"/health", "/v1/health", "/ready", "/", "/page/{name}", "/docs", "/openapi.json"},
+    "public": {
+        "/health",
+        "/v1/health",
+        "/ready",
+        "/",
+        "/page/settings.json",
+        "/page/{version}/{name}",
+        "/docs",
+        "/openapi.json",
+    },
     "metrics": {"/metrics"},
     "admin": {
         *("/admin/keys/reload", "/admin/reload", "/admin/requests", "/admin/requests/{request_id}/cancel"),
         *("/admin/usage", "/admin/models", "/admin/models/events", "/admin/models/{model_id:path}/load"),
         *("/admin/models/{model_id:path}/unload", "/admin/models/{model_id:path}/pin"),
         *("/admin/models/{model_id:path}/unpin", "/admin/stats", "/admin/cache", "/admin/fit", "/admin/hub/search"),
-        *("/admin/hub/files", "/admin/pulls", "/admin/pulls/events", "/admin/pulls/{pull_id}/cancel"),
+        *("/admin/hub/files", "/admin/pulls", "/admin/pulls/events", "/admin/pulls/{pull_id}/cancel", "/admin/stop"),
     },
 }
+ENDS = "/admin/stop"  # after which there is no server for the next test
 # What each caller gets to hear, by what a route needs; None: it is let in.
 CALLERS: dict[str, tuple[str | None, dict[KeyKind, int | None]]] = {
     "nobody": (None, {"public": None, "user": 401, "metrics": 401, "admin": 401}),
@@ -100,6 +115,8 @@ def test_every_route_needs_the_right_kind_of_key(guarded: Running, caller: str) 
             kind = needed(route)
             path = route.path.replace("{model_id:path}", "nobody").replace("{", "").replace("}", "")
             for method in route.methods or set():
+                if path == ENDS and expected[kind] is None:
+                    continue
                 with http.stream(method, path) as answer:  # one of them never ends
                     status = answer.status_code
                 assert status == expected[kind] or (expected[kind] is None and status not in (401, 403)), (method, path)
@@ -137,14 +154,48 @@ def test_without_keys_the_local_user_is_the_admin(http: httpx.Client) -> None:
     assert http.get("/admin/usage", headers={"x-api-key": "anything"}).status_code == 200
 
 
-@pytest.mark.parametrize("path", sorted(NEEDS["admin"]))
+REFUSED: list[tuple[dict[str, str], set[int]]] = [
+    ({"host": "evil.example"}, {403}),
+    ({"origin": "http://evil.com"}, {403}),
+    ({"origin": "null", "sec-fetch-site": "cross-site"}, {403}),
+    ({"upgrade": "websocket", "connection": "upgrade"}, {400}),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), REFUSED)
+def test_no_foreign_page_ends_the_server(http: httpx.Client, headers: dict[str, str], status: set[int]) -> None:
+    for _ in range(2):  # the second would find nobody
+        assert http.post(ENDS, headers=headers).status_code in status
+
+
+def test_without_keys_nobody_ends_it_from_afar() -> None:
+    config = Config(trusted_proxies=("127.0.0.1",), drain_seconds=0.2)  # type: ignore[arg-type]  # parsed
+    with running(config=config) as live, live.http() as http:
+        refused = http.post(ENDS, headers={"x-forwarded-for": "203.0.113.5"})
+        assert refused.status_code == 403 and refused.json()["error"]["code"] == "not_local"
+        assert http.post(ENDS).json() == {"object": "server", "stopping": True, "num_running": 0}
+        wait_until(lambda: live.server.server_state.connections == set() and not _is_listening(live))
+
+
+def _is_listening(live: Running) -> bool:
+    with suppress(OSError), socket.create_connection(live.address):
+        return True
+    return False
+
+
+async def test_a_server_that_another_program_runs_is_not_ended() -> None:
+    model = ServedModel.of(Worker(StepEngine(FakeRunner(), max_cache_bytes=0)), Config())
+    transport = httpx.ASGITransport(create_app([model], Config()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        refused = await http.post(ENDS)
+    assert refused.status_code == 400 and "another program" in refused.text
+
+
+@pytest.mark.parametrize("path", sorted(NEEDS["admin"] - {ENDS}))
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"host": "evil.example"}, {403}),
-        ({"origin": "http://evil.com"}, {403}),
-        ({"origin": "null", "sec-fetch-site": "cross-site"}, {403}),
-        ({"upgrade": "websocket", "connection": "upgrade"}, {400}),
+        *REFUSED,
         ({"range": "bytes=" + ",".join(f"{n}-{n}" for n in range(5000))}, {200, 400, 404, 405, 415}),
         ({"content-type": "text/plain"}, {200, 400, 404, 405, 415}),
     ],

@@ -19,7 +19,16 @@ from proxy_inference_engine.server.app import create_app
 from tests.api.running import HELLO, MODEL, Running, running
 
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
-PUBLIC = {"/health", "/v1/health", "/ready", "/", "/page/{name}", "/docs", "/openapi.json"}
+PUBLIC = {
+    "/health",
+    "/v1/health",
+    "/ready",
+    "/",
+    "/page/settings.json",
+    "/page/{version}/{name}",
+    "/docs",
+    "/openapi.json",
+}
 
 
 @pytest.fixture(scope="module")

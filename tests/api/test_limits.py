@@ -56,6 +56,7 @@ def test_requests_run_out(limited: Running) -> None:
         # Looking, stopping and deleting are free.
         assert http.get("/v1/models").status_code == 200
         assert http.post("/v1/responses/x/cancel").status_code == 404
+        assert http.post("/admin/stop").status_code == 403, "no admin's key, but not 429"
         assert http.delete("/v1/responses/x").status_code == 404
         assert http.get("/v1/models").headers.keys().isdisjoint(OPENAI)
     with limited.http(headers=key("free")) as http:

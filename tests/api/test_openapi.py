@@ -94,6 +94,6 @@ def test_the_page_is_ours_alone(http: httpx.Client) -> None:
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
-    assert "<script>" not in answer.text and "http" not in answer.text.replace("http-equiv", "")
+    assert "http" not in answer.text.replace("http-equiv", "")
     again = http.get("/docs", headers={"if-none-match": answer.headers["etag"]})
     assert again.status_code == 304

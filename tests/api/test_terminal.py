@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,8 +24,9 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.pools import FakeLoader, pool_server
 from tests.api.running import Running, running
 from tests.api.writing import Writer, call
-from tests.polling import wait_until
+from tests.polling import HANG_S, wait_until
 from tests.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, PASTE, PIE, TAB, UP, environment, terminal
+from tests.unit.engine.threads import Gate
 
 PROMPT = ">>> "
 KEYS = Config(api_keys="anna:sk-anna,root:sk-root admin", drain_seconds=0.2)  # type: ignore[arg-type]  # parsed
@@ -190,6 +192,41 @@ def test_models_are_listed_and_stopped(pie: Pie) -> None:
         assert "Unloaded second" in pie("stop", "second", server=url)
         assert served.loader.log == ["second loaded", "second unloaded"]
         assert "no model 'third'" in pie("stop", "third", code=1, server=url)
+
+
+def test_stop_ends_the_server(pie: Pie, tmp_path: Path) -> None:
+    """It asks only where somebody would notice, and whoever is being answered gets the rest."""
+    gate = Gate()
+    asked = {"prompt": "well?", "max_tokens": 20, "ignore_eos": True}
+    config = Config(drain_seconds=HANG_S)
+    with running(gate.runner(), config) as live, live.http() as http, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(http.post, "/v1/completions", json=asked)
+        assert gate.is_entered.wait(HANG_S)
+        question = f"The server at {live.url} is answering one request. End it? [y/N] "
+        variables = environment(tmp_path, PIE_SERVER=live.url)
+        with terminal([*PIE, "stop"], tmp_path, variables) as screen:
+            screen.wait_for(question)
+            screen.type("n", ENTER)
+            screen.wait_for("It goes on.")
+            assert screen.wait_end() == 1
+        assert "say --yes" in pie("stop", code=1, server=live.url)
+        with terminal([*PIE, "stop"], tmp_path, variables) as screen:
+            screen.wait_for(question)
+            screen.type("y", ENTER)
+            screen.wait_for(f"Stopped the server at {live.url}; it takes nothing new, and finishes one request first.")
+            assert screen.wait_end() == 0
+        gate.open()
+        assert answer.result(HANG_S).json()["usage"]["completion_tokens"] == 20
+        assert "does not answer" in pie("stop", code=1, server=live.url)
+
+
+def test_stop_wants_an_admins_key(pie: Pie) -> None:
+    with running(config=KEYS) as live:
+        url = live.url
+        assert "admin" in pie("stop", PIE_CLIENT_KEY="sk-anna", code=1, server=url)
+        assert pie("ps", PIE_CLIENT_KEY="sk-anna", server=url)
+        assert pie("stop", PIE_CLIENT_KEY="sk-root", server=url) == f"Stopped the server at {url}.\n"
+        assert "does not answer" in pie("ps", PIE_CLIENT_KEY="sk-root", code=1, server=url)
 
 
 def test_bench(server: Running, pie: Pie, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.server.page.route import PAGE
+from proxy_inference_engine.server.page.content import PAGE, VERSION
 from tests.api.clients import Client
 from tests.api.running import Running, running
 from tests.page.visiting import DONE, Script, Visitor
@@ -49,9 +49,11 @@ def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
     with running(Script({"hi": "Hello."}), config=config) as live:
         visitor = Visitor(browser, live.url)
         page = visitor.page
+        page.get_by_role("dialog").get_by_text("This server wants an API key.").wait_for()
         page.locator("dialog #key").fill("wrong")
         with page.expect_response(lambda response: response.status == 401):
             page.keyboard.press("Enter")
+        page.get_by_role("dialog").get_by_text("The server does not know this key.").wait_for()
         page.locator("dialog #key").fill("sesame-open-please")
         page.keyboard.press("Enter")
         page.locator(".model-picker option").wait_for(state="attached")
@@ -105,6 +107,7 @@ def test_everything_is_reached_with_the_keyboard(visitor: Visitor) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Alt+s")
     page.get_by_label("System prompt").wait_for()
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA", "where one would type"
     page.keyboard.press("Escape")
     page.keyboard.press("/")
     page.locator("#search:focus").wait_for()
@@ -125,20 +128,6 @@ def test_a_route_that_is_no_view_shows_the_chat(visitor: Visitor) -> None:
     visitor.page.locator(".view-chat").wait_for()
 
 
-def test_two_settings_answer_side_by_side(visitor: Visitor) -> None:
-    page = visitor.page
-    visitor.go("Compare")
-    page.get_by_role("button", name="Settings of the right side").click()
-    page.get_by_label("Most tokens").fill("24")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Escape")
-    visitor.ask("@tour")
-    for name in ("left", "right"):
-        page.get_by_role("region", name=f"The {name} answer").locator(DONE).wait_for()
-    figures = page.locator(".compared .figures").all_inner_texts()
-    assert "cut at the limit" not in figures[0] and "cut at the limit" in figures[1]
-
-
 def test_the_page_is_light(visitor: Visitor) -> None:
     """Beside what it holds: what a visit to every view loads."""
     page = visitor.page
@@ -147,6 +136,22 @@ def test_the_page_is_light(visitor: Visitor) -> None:
     loaded = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     assert len(loaded) > 10 and all(name.startswith(visitor.url) for name in loaded)
     assert sum(len(file.data) for file in PAGE.values()) < MAX_BYTES
+
+
+def test_a_second_visit_loads_no_file_again(visitor: Visitor) -> None:
+    """And in no visit does the first paint wait for one."""
+    page = visitor.page
+    page.locator("#question").wait_for()
+    page.goto("about:blank")
+    page.goto(visitor.url)
+    page.locator("#question").wait_for()
+    files = page.evaluate(
+        "performance.getEntriesByType('resource').map("
+        "(each) => [each.name, each.transferSize, each.renderBlockingStatus])"
+    )
+    of_page = [each for each in files if f"/page/{VERSION}/" in each[0]]
+    assert len(of_page) > 10 and [each for each in of_page if each[1]] == []
+    assert {blocking for _, _, blocking in files} == {"non-blocking"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

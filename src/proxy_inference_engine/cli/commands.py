@@ -123,9 +123,12 @@ COMMANDS = (
     Command("ps", "what the running server has loaded and answers", "remote.ps", (_JSON,), _CLIENT),
     Command(
         "stop",
-        "unload a model from the running server",
+        "end the running server, or unload one of its models",
         "remote.stop",
-        (_word("model", "as `pie ps` lists it", "model"),),
+        (
+            _word("model", "as `pie ps` lists it; without one the server ends", "model", nargs="?"),
+            _switch("--yes", "do not ask, though it is answering", dest="is_sure"),
+        ),
         _CLIENT,
     ),
     Command(

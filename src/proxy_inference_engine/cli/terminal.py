@@ -1,4 +1,4 @@
-"""What a person's terminal can show: colours where they are wanted, its width, and text that cannot steer it."""
+"""What a person's terminal can show: colours where they are wanted, its width, harmless text; and a question."""
 
 import os
 import shutil
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Literal, TextIO
+
+from proxy_inference_engine.errors import StartupError
 
 Style = Literal["bold", "dim", "green", "yellow", "red", "blue"]
 _CODES: dict[Style, str] = {"bold": "1", "dim": "2", "green": "32", "yellow": "33", "red": "31", "blue": "34"}
@@ -41,6 +43,17 @@ def prepare(stream: TextIO | None) -> None:
     """A terminal without some letters shows others for them, in place of an error."""
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="replace")
+
+
+def agrees(question: str) -> bool:
+    """Raises StartupError where nobody is there who could answer."""
+    if not is_terminal(sys.stdin):
+        raise StartupError("there is nobody to ask: say --yes")
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 def table(rows: Sequence[Sequence[str]], *, numbers: frozenset[int] = frozenset()) -> str:

@@ -178,7 +178,8 @@ class AnswerStream:
                 for number, part in enumerate(_parts(items)):
                     if number:
                         await asyncio.sleep(0)  # others have their turn
-                    step = await self._fed(prompt, part)
+                    num_scored = _num_scored(part[0])
+                    step = await self._fed(prompt, part, num_scored) if num_scored else self._feed(prompt, part)
                     if self.counts.are_final:
                         self._settle()  # before anybody sees the end
                     if step:
@@ -186,9 +187,8 @@ class AnswerStream:
         if not all(pipeline.is_over for pipeline in self._pipelines):
             raise EngineFailure("The engine ended the request before its answer was complete.")
 
-    async def _fed(self, prompt: int, items: list[Item]) -> Step:
-        num_scored = _num_scored(items[0])
-        if self._off_loop is None or not num_scored:
+    async def _fed(self, prompt: int, items: list[Item], num_scored: int) -> Step:
+        if self._off_loop is None:
             return self._feed(prompt, items)
         return await self._off_loop(lambda: self._feed(prompt, items), num_chars=num_scored * _SCORED_CHARS)
 
@@ -235,8 +235,14 @@ class AnswerStream:
                 yield pair
 
 
-def _parts(items: list[Item]) -> Iterator[list[Item]]:
+def _parts(items: list[Item]) -> Sequence[list[Item]]:
     """In order. A prompt that was scored is apart: reading that takes long."""
+    if len(items) == 1:  # nearly always
+        return (items,)
+    return list(_cut(items))
+
+
+def _cut(items: list[Item]) -> Iterator[list[Item]]:
     part: list[Item] = []
     for item in items:
         if part and (len(part) == _MAX_ITEMS or _num_scored(item) or _num_scored(part[0])):

@@ -39,6 +39,7 @@ from proxy_inference_engine.server.apis.admin.route import (
     list_requests,
     reload_config,
     reload_keys,
+    stop_server,
 )
 from proxy_inference_engine.server.apis.batches.route import cancel_batch, create_batch, get_batch, list_batches
 from proxy_inference_engine.server.apis.batches.runs import BatchRuns
@@ -275,7 +276,8 @@ def _routes(page: Playground) -> list[BaseRoute]:
         Route("/ready", ready),
         Route("/metrics", metrics),
         Route("/", page.get),
-        Route("/page/{name}", page.get),
+        Route("/page/settings.json", page.get_settings),
+        Route("/page/{version}/{name}", page.get_file),
         Route("/docs", page.get_docs),
         Route("/openapi.json", get_openapi),
         *_admin_routes(),
@@ -300,6 +302,7 @@ def _admin_routes() -> list[Route]:
         Route("/admin/pulls/events", watch_pulls),
         Route("/admin/pulls/{pull_id}/cancel", cancel_pull, methods=["POST"]),
         Route("/admin/reload", reload_config, methods=["POST"]),
+        Route("/admin/stop", stop_server, methods=["POST"]),
         Route("/admin/models", list_pool),
         Route("/admin/models/events", watch_pool),
         Route("/admin/models/{model_id:path}/load", load_model, methods=["POST"]),

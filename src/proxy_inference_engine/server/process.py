@@ -1,7 +1,8 @@
 """Runs the app with uvicorn on a socket that is already bound, and ends it well.
 
-SIGTERM or SIGINT: no new connections, running answers get their time, then they end with an error. A second
-signal exits at once. SIGHUP: keys and configuration are read again; or, where the terminal was closed, an end as well.
+SIGTERM, SIGINT or POST /admin/stop: no new connections, running answers get their time, then they end with an error. A
+signal after that exits at once. SIGHUP: keys and configuration are read again; or, where the terminal was closed, an
+end as well.
 """
 
 import asyncio
@@ -65,6 +66,7 @@ class DrainingServer(uvicorn.Server):
         self._has_terminal = os.isatty(_STDIN)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._chores: list[asyncio.Future[None]] = []
+        self._drain.on_asked = self._end
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -83,6 +85,9 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             os._exit(128 + sig)
+        self.should_exit = True
+
+    def _end(self) -> None:
         self.should_exit = True
 
     def handle_hangup(self, sig: int, frame: FrameType | None) -> None:

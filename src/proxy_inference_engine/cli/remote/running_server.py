@@ -61,6 +61,18 @@ class RunningServer:
     def unload(self, name: str) -> None:
         self.connection.post(f"/admin/models/{quote(name, safe='')}/unload")
 
+    def stop(self) -> int:
+        """End it: how many answers run still, and get their time. Raises ServerRefusal without an admin's key."""
+        return int(self.connection.post("/admin/stop")["num_running"])
+
+    def is_listening(self) -> bool:
+        with contextlib.suppress(ServerRefusal):  # which is an answer
+            try:
+                self.connection.get("/health", _PROBE_S)
+            except Unreachable:
+                return False
+        return True
+
     def progress(self, name: str) -> str:
         """How far a load of the model is; nothing where it is loaded, or where nobody says."""
         with contextlib.suppress(ServerRefusal, Unreachable, KeyError, TypeError):

@@ -1,12 +1,11 @@
 """`pie rm NAME`: delete a model that was downloaded. Files that a person put somewhere are not ours to delete."""
 
 import shutil
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from proxy_inference_engine.cli.remote.running_server import find_server
-from proxy_inference_engine.cli.terminal import is_terminal
+from proxy_inference_engine.cli.terminal import agrees
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.config.sizes import format_size
 from proxy_inference_engine.errors import StartupError
@@ -19,7 +18,7 @@ def rm(config: Config, *, model: str, is_sure: bool = False) -> int:
     doomed = _doomed(config, model)
     _check_unused(config, model)
     num_bytes = sum(path.stat().st_size for path in _files(doomed) if not path.is_symlink())
-    if not is_sure and not _agrees(f"Delete {model}, {format_size(num_bytes)}? [y/N] "):
+    if not is_sure and not agrees(f"Delete {model}, {format_size(num_bytes)}?"):
         print("Nothing was deleted.")
         return 1
     for path in doomed:
@@ -60,13 +59,3 @@ def _check_unused(config: Config, model: str) -> None:
 def _files(paths: Iterable[Path]) -> Iterable[Path]:
     for path in paths:
         yield from (below for below in path.rglob("*") if below.is_file()) if path.is_dir() else (path,)
-
-
-def _agrees(question: str) -> bool:
-    if not is_terminal(sys.stdin):
-        raise StartupError("there is nobody to ask: say --yes")
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:
-        print()
-        return False

@@ -45,7 +45,7 @@ _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
 # listed.
 _PRIVATE_SUFFIXES = (".local", ".internal")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_UNLIMITED_SUFFIX = "/cancel"  # who has used up a limit may still stop what runs
+_UNLIMITED_SUFFIXES = ("/cancel", "/stop")  # who has used up a limit may still stop what runs
 
 
 class Guard:
@@ -208,7 +208,7 @@ class Auth:
 
 def _is_limited(scope: Scope) -> bool:
     """What asks for work; looking at what is there, and stopping what runs, is free."""
-    return scope.get("method", "POST") == "POST" and not scope["path"].endswith(_UNLIMITED_SUFFIX)
+    return scope.get("method", "POST") == "POST" and not scope["path"].endswith(_UNLIMITED_SUFFIXES)
 
 
 def _no_key() -> Unauthenticated:

@@ -21,6 +21,14 @@ class Drain:
         self._is_draining = False
         self._has_ended = False
         self._watchers: set[asyncio.Future[None]] = set()
+        self.on_asked: Callable[[], None] | None = None  # of whoever runs the app, and can end it
+
+    def ask(self) -> bool:
+        """Let the server end as after a signal. False: whoever runs the app cannot be asked."""
+        if self.on_asked is None:
+            return False
+        self.on_asked()
+        return True
 
     def begin(self) -> None:
         self._is_draining = True

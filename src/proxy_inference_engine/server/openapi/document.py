@@ -129,6 +129,7 @@ _WORDS = {
     "batch_id": "The id of a batch.",
     "digest": "The digest of a blob.",
     "name": "The name of a file.",
+    "version": "The digest of all of the page's files.",
 }
 
 

@@ -121,7 +121,8 @@ OPERATIONS: dict[str, Operation] = {
         ("GET /openapi.json", "This description.", None, _NO, False),
         ("GET /docs", "This description as a page.", None, _NO, False),
         ("GET /", "The playground.", None, _NO, False),
-        ("GET /page/{name}", "Its files.", None, _NO, False),
+        ("GET /page/settings.json", "What it may call beside this server.", None, _NO, False),
+        ("GET /page/{version}/{name}", "Its files.", None, _NO, False),
     ),
     **_of(
         "Admin",
@@ -130,6 +131,7 @@ OPERATIONS: dict[str, Operation] = {
         ("POST /admin/requests/{request_id}/cancel", "Stop a request.", None, _NO, False),
         ("POST /admin/keys/reload", "Read the key file again.", None, _NO, False),
         ("POST /admin/reload", "Read the configuration again: models come and go.", None, _NO, False),
+        ("POST /admin/stop", "End the server: what runs gets its time.", None, _NO, False),
         ("GET /admin/stats", "The figures of /metrics as JSON.", None, _NO, False),
         (
             "GET /admin/cache",

@@ -4,6 +4,7 @@ Nothing here shows a word of what was said.
 """
 
 import asyncio
+import ipaddress
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Scope
 
-from proxy_inference_engine.errors import InvalidRequest, NotFound, StartupError, shorten
+from proxy_inference_engine.errors import Forbidden, InvalidRequest, NotFound, StartupError, shorten
 from proxy_inference_engine.served.stream import AnswerStream
 from proxy_inference_engine.server.apis.shared.route import json_response, state_of
 from proxy_inference_engine.server.http.access import visit_of
@@ -34,9 +35,14 @@ async def get_usage(http: HttpRequest) -> Response:
 
 
 async def list_requests(http: HttpRequest) -> Response:
+    return json_response({"object": "list", "data": _running(http)})
+
+
+def _running(http: HttpRequest) -> list[dict[str, Any]]:
+    """All but the one that asks."""
     state, mine = state_of(http), visit_of(http.scope)
     data = [_request(id_, scope) for id_, scope in state.visits if visit_of(scope) is not mine]
-    return json_response({"object": "list", "data": data + _background(state)})
+    return data + _background(state)
 
 
 def _request(id_: str, scope: Scope) -> dict[str, Any]:
@@ -96,6 +102,25 @@ def _cancel_background(state: ServerState, id_: str) -> bool:
     for run in runs:
         run.cancel()
     return bool(runs)
+
+
+async def stop_server(http: HttpRequest) -> Response:
+    """As a signal would, so what runs gets its time. Where there are no keys, from this machine alone."""
+    state = state_of(http)
+    if state.keys.keyring.is_open and not _is_near(http):
+        raise Forbidden("Without keys the server is ended from its own machine alone.", code="not_local")
+    num_running = sum(each["model"] is not None for each in _running(http))
+    if not state.drain.ask():
+        raise InvalidRequest("This server is run by another program, which has to end it.")
+    return json_response({"object": "server", "stopping": True, "num_running": num_running})
+
+
+def _is_near(http: HttpRequest) -> bool:
+    try:
+        address = ipaddress.ip_address(http.client.host if http.client else "")
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 async def reload_keys(http: HttpRequest) -> Response:

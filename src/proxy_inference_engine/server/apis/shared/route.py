@@ -192,7 +192,8 @@ class Exchange(Generic[BodyT_co]):
         """What comes of each step."""
         async with aclosing(steps):
             async for step in steps:
-                yield await self.threads(partial(feed, step), _num_chars(step))
+                num_chars = _num_chars(step)
+                yield await self.threads(partial(feed, step), num_chars) if num_chars else feed(step)
 
 
 async def _last(fed: AsyncGenerator[object, None]) -> None:
@@ -203,8 +204,11 @@ async def _last(fed: AsyncGenerator[object, None]) -> None:
 
 def _num_chars(step: Step) -> int:
     """What a step may have much of: the tokens of a prompt that is scored. All else comes a few tokens at a time."""
-    read = (event.prompt_logprobs or () for _, event in step if isinstance(event, PromptRead))
-    return sum(len(entries) * _SCORED_CHARS for entries in read)
+    num_scored = 0
+    for _, event in step:
+        if isinstance(event, PromptRead) and event.prompt_logprobs:
+            num_scored += len(event.prompt_logprobs)
+    return num_scored * _SCORED_CHARS
 
 
 def _place_headers(place: Place) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,7 @@ class Side {
   constructor(name, context) {
     this.context = context;
     this.settings = new Settings(`pie.compare.${name}`);
-    this.picker = modelPicker(context, { place: `pie.compare.${name}.model` });
+    this.picker = modelPicker(context, { place: `pie.compare.${name}.model`, first: NAMES.indexOf(name) });
     this.answer = null;
     this.tune = element("button", {
       type: "button",

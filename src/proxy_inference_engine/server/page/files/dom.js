@@ -99,5 +99,6 @@ export function dialog(title, ...content) {
   made.addEventListener("click", (event) => event.target === made && made.close());
   document.body.append(made);
   made.showModal();
+  made.querySelector("textarea, input:not([type=file]), select")?.focus(); // before the button that closes it
   return made;
 }

@@ -19,8 +19,15 @@ function say(text, isBad = false) {
 
 function fail(error) {
   if (error.name === "AbortError") return;
-  say(error.message, true);
-  if (error instanceof ApiError && error.status === 401) useKey(error.message);
+  if (error instanceof ApiError && error.status === 401) refused();
+  else say(error.message, true);
+}
+
+// In words for a person: the server's own are for whoever writes a program.
+async function refused() {
+  const reason = (await key.get()) ? "The server does not know this key." : "This server wants an API key.";
+  say(reason, true);
+  useKey(reason);
 }
 
 async function useKey(reason) {
@@ -68,7 +75,9 @@ async function show() {
     else undo();
   } catch (error) {
     console.error(error);
-    say(`${view.title} could not be shown: ${error.message}`, true);
+    // A module that cannot be had: the server has ended, or has other files now.
+    const advice = error instanceof TypeError && /import/i.test(error.message) ? "Reload the page." : error.message;
+    say(`${view.title} could not be shown. ${advice}`, true);
   }
 }
 

@@ -11,7 +11,8 @@ const MOVING = ["waiting", "loading", "unloading"];
 const label = (model) => (model.state === "ready" || !model.state ? model.id : `${model.id} · ${model.state}`);
 
 // { element, value, … }: `value` is the chosen model's name. While one is being loaded the list is asked again.
-export function modelPicker(context, { place = PLACE, onchange = () => {} } = {}) {
+// `first`: which of the list it is until somebody chooses, or the last one where there are fewer.
+export function modelPicker(context, { place = PLACE, first = 0, onchange = () => {} } = {}) {
   const select = element("select", { "aria-label": "Model", class: "model-picker" });
   const told = element("span", { class: "load", "aria-live": "polite" });
   let models = [];
@@ -29,7 +30,8 @@ export function modelPicker(context, { place = PLACE, onchange = () => {} } = {}
       return;
     }
     if (isOver) return;
-    const wanted = select.value || small.get(place);
+    const known = [select.value, small.get(place)].find((id) => models.some((model) => model.id === id));
+    const wanted = known ?? models[Math.min(first, models.length - 1)]?.id;
     select.replaceChildren(
       ...models.map((model) => element("option", { value: model.id, textContent: label(model), selected: model.id === wanted })),
     );

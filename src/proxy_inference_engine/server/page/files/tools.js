@@ -2,7 +2,7 @@
 // a call; what runs, runs from this page on a person's click.
 
 import { json } from "./api.js";
-import { element, icon, iconButton } from "./dom.js";
+import { element, iconButton } from "./dom.js";
 import { highlight } from "./highlight.js";
 import * as mcp from "./mcp.js";
 import * as toolbox from "./toolbox.js";
@@ -163,13 +163,16 @@ export async function mount(root, context) {
   root.append(
     element(
       "div",
-      { class: "page stack" },
-      element("h2", {}, icon("tools"), " Tools"),
+      { class: "panel stack" },
+      element(
+        "header",
+        { class: "row panel-head" },
+        element("h2", { textContent: "Tools" }),
+        element("span", { class: "quiet", textContent: "What the model may ask for in the chat." }),
+      ),
       element("p", {
         class: "quiet",
-        textContent:
-          "The model may ask for these in the chat. Nothing runs by itself: each call becomes a card, and you write its " +
-          "result, or run it on its MCP server with a click.",
+        textContent: "Nothing runs by itself: each call becomes a card, and you write its result, or run it on its MCP server with a click.",
       }),
       place,
       element("div", { class: "columns" }, pasting(context, show), serving(context, allowed, show)),
