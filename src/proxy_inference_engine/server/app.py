@@ -115,6 +115,7 @@ from proxy_inference_engine.server.http.protocol import Edge
 from proxy_inference_engine.server.http.proxies import Proxied, TrustedProxies
 from proxy_inference_engine.server.http.sse import Patience
 from proxy_inference_engine.server.metrics import Metrics
+from proxy_inference_engine.server.neighbours import Neighbours
 from proxy_inference_engine.server.openapi.document import get_openapi
 from proxy_inference_engine.server.page.route import Playground
 from proxy_inference_engine.server.state import ServerState
@@ -140,6 +141,7 @@ def create_app(
     sealer: Sealer | None = None,
     tracing: Tracing | None = None,
     reload: PoolReload | None = None,
+    neighbours: Neighbours | None = None,
 ) -> Starlette:
     """The ASGI app around a pool of models, or models that are loaded already; the first is the default.
 
@@ -169,6 +171,7 @@ def create_app(
         sealer=sealer or Sealer(),
         threads=threads,
         reload=reload,
+        neighbours=neighbours,
     )
     budget = BodyBudget()
     app = Starlette(
