@@ -88,7 +88,7 @@ def compare(
 
 
 def measure(place: Place, count: int, num_tokens: int, more: dict[str, Any], salt: str) -> Result:
-    """Every stream has a prompt of its own, which no cache knows."""
-    prompts = [f"{salt} {place.name} {number}: describe a person." for number in range(count)]
+    """Every stream has a prompt of its own, the same at both places: their prefix caches are apart (`cache_salt`)."""
+    prompts = [f"{salt} {number}: describe a person." for number in range(count)]
     bodies = [chat_body(prompt, num_tokens, place.model, temperature=0, **more) for prompt in prompts]
     return run(place.port, bodies)

@@ -35,6 +35,7 @@ class Serving:
     """The watcher, what it and the front ends log, and the address."""
 
     process: "subprocess.Popen[str]"
+    far: FarSide
     lines: list[str] = field(default_factory=list)
     url: str = ""
     num_asked: int = 0
@@ -109,7 +110,7 @@ def serving(folder: Path, words: Path, far: FarSide, *, command: str = COMMAND) 
         stderr=subprocess.PIPE,
         text=True,
     )
-    served = Serving(process)
+    served = Serving(process, far)
     served.read()
     try:
         wait_until(lambda: served.url and len(re.findall("front end . started", served.log)) == 2)
@@ -218,6 +219,28 @@ def test_one_that_is_killed_under_load_is_started_again(shared: Serving) -> None
         statuses = [status for each in loads for status in each.result(HANG_S)]
     assert set(statuses) <= {0, 200} and statuses.count(0) <= len(loads) and statuses.count(200) > len(loads)
     assert "front end 2 died (SIGKILL): it is started again in 0 s" in shared.log
+
+
+def test_what_one_made_in_the_background_fails_when_it_is_killed(shared: Serving) -> None:
+    body = {"model": "default", "input": "Hello", "background": True, "max_output_tokens": 20}
+    shared.far.pauses_after = 4
+    try:
+        with shared.http() as http:
+            made = http.post("/v1/responses", json=body)
+            wait_until(lambda: shared.far.num_paused == 1)
+        os.kill(shared.pids(int(process_of(shared, made)))[-1], signal.SIGKILL)
+    finally:
+        shared.far.pauses_after = None
+        shared.far.is_released.set()
+
+    def status() -> str | None:
+        try:
+            with shared.http() as http:
+                return str(http.get(f"/v1/responses/{made.json()['id']}").json()["status"])
+        except httpx.TransportError:  # the dead one's
+            return None
+
+    wait_until(lambda: status() == "failed")
 
 
 def test_sigterm_lets_all_of_them_finish(tmp_path: Path, words: Path) -> None:
