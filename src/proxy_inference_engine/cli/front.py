@@ -11,7 +11,7 @@ import threading
 from proxy_inference_engine import log
 from proxy_inference_engine.cli.fronts import READY, SPREAD, FrontTask
 from proxy_inference_engine.cli.main import complaining
-from proxy_inference_engine.cli.serve import Place, serve_on
+from proxy_inference_engine.cli.serve import FrontPlace, serve_on
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def _serve(task: FrontTask, channel: socket.socket) -> int:
             channel.sendall(what)
 
     neighbours = Neighbours(task.folder, task.number, spread=lambda: say(SPREAD))
-    place = Place(
+    place = FrontPlace(
         socket.socket(fileno=task.socket),
         is_greeting=task.is_greeting,
         neighbours=neighbours,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `pie --help` does not wait for numpy
 
 
 @dataclass(frozen=True)
-class Place:
+class FrontPlace:
     """Where a process serves: alone on a port, or as one of several front ends there."""
 
     sock: socket.socket
@@ -47,10 +47,10 @@ def serve(config: Config, read: "Callable[[], Config] | None" = None) -> int:
             obtain(config, line)
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
-        return serve_on(config, read, Place(sock))
+        return serve_on(config, read, FrontPlace(sock))
 
 
-def serve_on(config: Config, read: "Callable[[], Config] | None", place: Place) -> int:
+def serve_on(config: Config, read: "Callable[[], Config] | None", place: FrontPlace) -> int:
     """Load what is listed, and answer on a socket until told to stop."""
     from proxy_inference_engine.cli.greeting import greeting
     from proxy_inference_engine.pool.entry import check_processes, list_entries

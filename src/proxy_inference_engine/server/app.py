@@ -148,12 +148,7 @@ def create_app(
     `store` is closed by the caller. Without one, what is stored lives as long as the app, and so does the seal.
     """
     threads = threads or Threads()
-    if isinstance(models, ModelPool):
-        pool = models
-    else:
-        pool = ModelPool.of([replace(model, threads=threads) for model in models], config.aliases)
-        for model in pool.loaded():
-            model.machines.warm()
+    pool = models if isinstance(models, ModelPool) else _pool_of(models, config, threads)
     limits = None if config.limits is None else RateLimits(config.limits)
     usage, kept = UsageBook(limits), store or Store.open(None, limits=store_limits(config))
     runs = ResponseRuns()
@@ -192,6 +187,13 @@ def create_app(
     app.state.batches = BatchRuns(state, inside, config, limits)
     app.state.edge = _edge(config, state)
     return app
+
+
+def _pool_of(models: Sequence[ServedModel], config: Config, threads: Threads) -> ModelPool:
+    pool = ModelPool.of([replace(model, threads=threads) for model in models], config.aliases)
+    for model in pool.loaded():
+        model.machines.warm()
+    return pool
 
 
 def _edge(config: Config, state: ServerState) -> Edge:

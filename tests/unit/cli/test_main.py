@@ -18,7 +18,7 @@ from proxy_inference_engine.cli.flags import build_parser, parse
 from proxy_inference_engine.cli.listening import listen
 from proxy_inference_engine.errors import StartupError
 
-MAX_FLAGS = 21
+MAX_FLAGS = 22
 
 
 @pytest.fixture(autouse=True)
