@@ -218,6 +218,7 @@ class FarChoice:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self.is_paused = False  # whoever reads slowly says so again
         assert self._engine is not None
         self._ask(self._engine)
 
