@@ -190,7 +190,7 @@ class MachineBuilder:
         constraint = None
         if compiled is not None or route is not None:
             budget = None
-            if route is not None and route.max_reasoning_tokens is not None:
+            if route is not None and root.reasoning is not None and demand.max_reasoning_tokens is not None:
                 budget = RootBudget(self._write(root, [], rest_rule), route, self.vocabulary)
             constraint = RootConstraint(text, compiled, route, self.vocabulary, budget)
         return Machine(self._labels(root), constraint, tuple(relaxed))
