@@ -6,6 +6,7 @@ own. It notes what it was asked, and misbehaves as it is told.
 
 import base64
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
 from proxy_inference_engine.sampling.sampler import Sampler
 from proxy_inference_engine.types import Sampling
+from tests.polling import HANG_S
 
 CONTEXT = 4096
 PATIENCE_S = 10.0
@@ -48,7 +50,7 @@ class _Spelling:
         self.eos_token_id = min(tokenizer.end_ids)
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.token_bytes(id_) for id_ in range(tokenizer.num_tokens)]
-        self.special_token_ids = sorted(tokenizer.control_ids)
+        self.special_token_ids = sorted(tokenizer.control_ids | set(tokenizer.specials.values()))
 
     def __call__(self, text: str | bytes) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)
@@ -57,8 +59,8 @@ class _Spelling:
 class _Choice:
     """One answer being written, token by token."""
 
-    def __init__(self, request_id: str, ids: list[int], params: Json, end_bias: float) -> None:
-        self._runner = FakeRunner(lanes=[Lane(1, CONTEXT)], end_bias=end_bias)
+    def __init__(self, request_id: str, ids: list[int], params: Json, runner: FakeRunner) -> None:
+        self._runner = runner
         self._ids = list(ids)
         self._num_prompt = len(ids)
         self._params = params
@@ -150,18 +152,20 @@ class FarSide(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, end_bias: float = 0.0, port: int = 0) -> None:
+    def __init__(self, end_bias: float = 0.0, port: int = 0, defined_tokens: Sequence[str] = ()) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.end_bias = end_bias
+        self.defined_tokens = tuple(defined_tokens)
         self.has_generate = True  # False: only completions, as a vLLM that was not told to scale out
         self.status = 200  # of every answer
         self.fails: Json | None = None  # the error that a stream has in place of tokens
         self.breaks_after: int | None = None  # tokens; then the connection breaks
         self.ends_after: int | None = None  # tokens; then the answer is over, without a reason
         self.holds_after: int | None = None  # tokens; then nothing comes until the client leaves
+        self.pauses_after: int | None = None  # tokens; the rest comes when the test lets go
         self.key: str | None = None
         self.asked: list[Json] = []
-        self.num_running = 0
+        self.num_running = self.num_paused = 0
         self.num_connections = 0
         self.is_holding = threading.Event()
         self.has_left = threading.Event()
@@ -174,13 +178,16 @@ class FarSide(ThreadingHTTPServer):
     def tokens(self, asked: Json) -> Iterator[Json]:
         self.asked.append(asked)
         params = asked.get("sampling_params", asked)
-        return _Choice(asked["request_id"], asked.get("token_ids") or asked["prompt"], params, self.end_bias).tokens()
+        return _Choice(asked["request_id"], asked.get("token_ids") or asked["prompt"], params, self._runner()).tokens()
+
+    def _runner(self) -> FakeRunner:
+        return FakeRunner(lanes=[Lane(1, CONTEXT)], end_bias=self.end_bias, defined_tokens=self.defined_tokens)
 
     def whole(self, asked: Json) -> Json:
         """With the scores of the prompt, as they do not come in a stream."""
         self.asked.append(asked)
         ids, params = asked.get("token_ids") or asked["prompt"], asked.get("sampling_params", asked)
-        choice = _Choice(asked["request_id"], ids, params, self.end_bias)
+        choice = _Choice(asked["request_id"], ids, params, self._runner())
         scores = choice.scores(params["prompt_logprobs"])
         tokens = list(choice.tokens())
         content = [each for token in tokens for each in (token["logprobs"] or {"content": ()})["content"]]
@@ -190,6 +197,11 @@ class FarSide(ThreadingHTTPServer):
             "logprobs": {"content": content},
         }
         return {"choices": [written], "prompt_logprobs": scores, "usage": {}}
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         self.num_connections += 1
@@ -279,6 +291,9 @@ class _Handler(BaseHTTPRequestHandler):
                     break
                 if number == server.holds_after:
                     return self._hold()
+                if number == server.pauses_after:
+                    server.num_paused += 1
+                    server.is_released.wait(HANG_S)
                 self._event({"choices": [{"index": 0, "text": "", **token}]})
             usage = {"prompt_tokens_details": {"cached_tokens": NUM_CACHED}}
             self._event({"choices": [], "usage": usage})
@@ -310,8 +325,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def far_side(end_bias: float = 0.0, port: int = 0) -> Iterator[FarSide]:
-    with FarSide(end_bias, port) as server:
+def far_side(end_bias: float = 0.0, port: int = 0, defined_tokens: Sequence[str] = ()) -> Iterator[FarSide]:
+    with FarSide(end_bias, port, defined_tokens) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -324,10 +339,14 @@ def far_side(end_bias: float = 0.0, port: int = 0) -> Iterator[FarSide]:
 
 @contextmanager
 def far_model(
-    *urls: str, key: str | None = None, silence_s: float = PATIENCE_S, interval_s: float = 0.05
+    *urls: str,
+    key: str | None = None,
+    silence_s: float = PATIENCE_S,
+    interval_s: float = 0.05,
+    like: FakeRunner | None = None,
 ) -> Iterator[FarModel]:
     """A model that engines at these addresses compute, with the words of the fake one."""
-    like = FakeRunner(lanes=[Lane(1, CONTEXT)])
+    like = like or FakeRunner(lanes=[Lane(1, CONTEXT)])
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     engines = [FarEngine(FarAddress.parse(url), headers) for url in urls]
     monitor = Monitor(engines, None, interval_s=interval_s)

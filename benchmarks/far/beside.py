@@ -23,6 +23,10 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": _SCHEMA, "strict": True}}
+# The grammar that we send. Left to itself, vLLM lets white space stand anywhere: other answers, of other lengths.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_SAME = {"structured_outputs": {"json": {"x-guidance": _SPACING, **_SCHEMA}}}
+_JSON = {"response_format": _FORMAT}
 
 
 class Place(NamedTuple):
@@ -51,31 +55,40 @@ def beside(counts: list[int], num_tokens: int, num_rounds: int, url: str | None)
             for place in (ours, own):  # what is made at the first request
                 measure(place, 2, 4, {}, "warm")
             for count in counts:
-                for title, more in (("text", {"ignore_eos": True}), ("JSON schema", {"response_format": _FORMAT})):
-                    compare(title, (ours, own), count, num_tokens, num_rounds, more)
+                compare("text", (ours, own), count, num_tokens, num_rounds, ({"ignore_eos": True},) * 2)
+                compare("JSON schema", (ours, own), count, num_tokens, num_rounds, (_JSON, _JSON))
+                compare("same JSON", (ours, own), count, num_tokens, num_rounds, (_JSON, _SAME))
             print(json.dumps(front.end()))
 
 
 def compare(
-    title: str, places: tuple[Place, Place], count: int, num_tokens: int, num_rounds: int, more: dict[str, Any]
+    title: str,
+    places: tuple[Place, Place],
+    count: int,
+    num_tokens: int,
+    num_rounds: int,
+    more: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
-    """Round after round, so that what disturbs the machine disturbs both."""
+    """Round after round, so that what disturbs the machine disturbs both. `more`: what each is asked beside."""
     found: dict[str, list[Result]] = {place.name: [] for place in places}
     for number in range(num_rounds):
-        for place in places if number % 2 == 0 else reversed(places):
-            found[place.name].append(measure(place, count, num_tokens, more, f"{title} {number}"))
+        turns = list(zip(places, more, strict=True))
+        for place, fields in turns if number % 2 == 0 else reversed(turns):
+            found[place.name].append(measure(place, count, num_tokens, fields, f"{title} {number}"))
     speeds = {name: statistics.median(each.tokens_per_second for each in results) for name, results in found.items()}
     firsts = {name: statistics.median(each.first_median for each in results) for name, results in found.items()}
     ours, own = speeds.values()
+    lengths = [sum(each.num_tokens for each in results) / (count * num_rounds) for results in found.values()]
     print(
         f"{count:3} streams, {title:11}: ours {ours:7.1f} tokens/s, vLLM's own {own:7.1f}, ratio {ours / own:.3f}; "
-        f"first token {firsts['ours'] * 1000:.0f} and {firsts[places[1].name] * 1000:.0f} ms",
+        f"first token {firsts['ours'] * 1000:.0f} and {firsts[places[1].name] * 1000:.0f} ms; "
+        f"answers of {lengths[0]:.0f} and {lengths[1]:.0f} tokens",
         flush=True,
     )
 
 
 def measure(place: Place, count: int, num_tokens: int, more: dict[str, Any], salt: str) -> Result:
-    """Every stream has a prompt of its own, which no cache knows."""
-    prompts = [f"{salt} {place.name} {number}: describe a person." for number in range(count)]
+    """Every stream has a prompt of its own, the same at both places: their prefix caches are apart (`cache_salt`)."""
+    prompts = [f"{salt} {number}: describe a person." for number in range(count)]
     bodies = [chat_body(prompt, num_tokens, place.model, temperature=0, **more) for prompt in prompts]
     return run(place.port, bodies)

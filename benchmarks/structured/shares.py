@@ -27,6 +27,7 @@ from proxy_inference_engine.types import (
     Limits,
     Matcher,
     Prefilled,
+    ReasoningBudget,
     Request,
     Sampling,
     State,
@@ -147,8 +148,12 @@ class _TimedConstraint:
     ledger: _Ledger
 
     @property
-    def bounds_reasoning(self) -> bool:
-        return self.constraint.bounds_reasoning
+    def min_reasoning_tokens(self) -> int:
+        return self.constraint.min_reasoning_tokens
+
+    @property
+    def budget(self) -> ReasoningBudget | None:
+        return self.constraint.budget
 
     @property
     def grammar(self) -> str | None:

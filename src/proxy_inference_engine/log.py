@@ -24,11 +24,15 @@ _LAST_SECONDS = 1.0  # what waits at the end gets this long
 class LineFormatter(logging.Formatter):
     """Keeps a message on one line, whatever a client put into a value."""
 
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = process
+
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         name = record.name.removeprefix(f"{PACKAGE}.")
         parts = [time, record.levelname.lower(), name, _escape(record.getMessage())]
-        fields = getattr(record, "fields", {})
+        fields = {"process": self._process, **getattr(record, "fields", {})}
         parts += [f"{key}={_value(value)}" for key, value in fields.items() if value is not None]
         line = " ".join(parts)
         if record.exc_info:
@@ -39,9 +43,9 @@ class LineFormatter(logging.Formatter):
 class LineHandler(logging.Handler):
     """Hands lines to a thread that writes them: a full pipe or a stopped terminal holds up that thread alone."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, process: int | None = None) -> None:
         super().__init__()
-        self.setFormatter(LineFormatter())
+        self.setFormatter(LineFormatter(process))
         self.num_dropped = 0
         self._stream = stream
         # A simple queue: the garbage collector may begin in the middle of an entry, and what it frees may log as well.
@@ -115,13 +119,13 @@ def num_dropped() -> int:
     return sum(handler.num_dropped for handler in logging.getLogger().handlers if isinstance(handler, LineHandler))
 
 
-def configure(level: str, stream: TextIO | None = None) -> None:
-    """Send every logger to `stream` (stderr). Calling it again replaces what was set."""
+def configure(level: str, stream: TextIO | None = None, process: int | None = None) -> None:
+    """Send every logger to `stream` (stderr). Calling it again replaces what was set. `process`: which of several."""
     root = logging.getLogger()
     for handler in root.handlers:
         if isinstance(handler, LineHandler):
             handler.close()
-    root.handlers = [LineHandler(sys.stderr if stream is None else stream)]
+    root.handlers = [LineHandler(sys.stderr if stream is None else stream, process)]
     root.setLevel(logging.WARNING)
     logging.getLogger(PACKAGE).setLevel(level.upper())
     logging.raiseExceptions = False  # a record that cannot be formatted disturbs no request

@@ -107,11 +107,27 @@ class Constraint(Protocol):
         ...
 
     @property
-    def bounds_reasoning(self) -> bool:
-        """Whether the reasoning has a least or a largest number of tokens."""
+    def min_reasoning_tokens(self) -> int: ...
+
+    @property
+    def budget(self) -> "ReasoningBudget | None":
+        """None: the reasoning has no largest number of tokens."""
         ...
 
     def start(self) -> Matcher: ...
+
+
+class ReasoningBudget(Protocol):
+    """Reasoning that ends by force, for an engine that is elsewhere and cannot be told so."""
+
+    @property
+    def rest(self) -> str:
+        """The grammar of what comes then, the end of the reasoning first."""
+        ...
+
+    def start(self) -> Matcher:
+        """Counts the tokens of one choice; what it forces is the end that is due. It binds nothing else."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

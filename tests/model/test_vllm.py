@@ -19,6 +19,7 @@ from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.types import Failed, Limits, Logprob, Request, Sampling, Token
 from tests import vllm
 from tests.api.running import Listening, listening
+from tests.api.test_reasoning import OPENING
 from tests.model.conftest import make_runner
 from tests.model.reference import f32_weights
 from tests.polling import until, wait_until
@@ -127,6 +128,23 @@ def test_a_required_call_is_made(live: Listening, seed: int) -> None:
     choice = ask(live, seed=seed, temperature=1.0, **fields)["choices"][0]
     (call,) = choice["message"]["tool_calls"]
     jsonschema.validate(json.loads(call["function"]["arguments"]), PERSON)
+
+
+def test_a_reasoning_budget_ends_the_block(process: vllm.VllmProcess, weights: Path, tmp_path: Path) -> None:
+    """The model would go on: it has never learnt to think, and the marker is text to it."""
+    (tmp_path / "template.jinja").write_text(OPENING)
+    config = Config(drain_seconds=0.2, chat_template=str(tmp_path / "template.jinja"))
+    format_ = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
+    with (
+        vllm.over(process.url, weights, weights.parent) as model,
+        listening([ServedModel.of(model, config)], config) as live,
+    ):
+        answer = ask(live, reasoning_budget_tokens=12, response_format=format_, seed=1)
+        free = ask(live, reasoning_budget_tokens=5, max_tokens=30, seed=1)
+    jsonschema.validate(json.loads(answer["choices"][0]["message"]["content"]), PERSON)
+    assert 12 <= answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 18  # and the marker
+    assert 5 <= free["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 11
+    assert free["choices"][0]["message"]["content"]
 
 
 def test_a_clients_own_grammar_binds(live: Listening) -> None:

@@ -25,8 +25,12 @@ class ScriptedConstraint:
     fails_at: int | None = None
 
     @property
-    def bounds_reasoning(self) -> bool:
-        return False
+    def min_reasoning_tokens(self) -> int:
+        return 0
+
+    @property
+    def budget(self) -> None:
+        return None
 
     @property
     def grammar(self) -> str | None:

@@ -72,8 +72,12 @@ class Script:
     end_ids: frozenset[int]
 
     @property
-    def bounds_reasoning(self) -> bool:
-        return False
+    def min_reasoning_tokens(self) -> int:
+        return 0
+
+    @property
+    def budget(self) -> None:
+        return None
 
     @property
     def grammar(self) -> str | None:

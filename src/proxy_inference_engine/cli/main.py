@@ -22,13 +22,22 @@ INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 after an error that was printed, or 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        if arguments in (["--version"], ["-V"]):
-            print(f"pie {__version__}", flush=True)
-            return 0
-        from proxy_inference_engine.cli.flags import parse
+    return complaining(lambda: _main(arguments))
 
-        return _run(parse(arguments))
+
+def _main(arguments: list[str]) -> int:
+    if arguments in (["--version"], ["-V"]):
+        print(f"pie {__version__}", flush=True)
+        return 0
+    from proxy_inference_engine.cli.flags import parse
+
+    return _run(parse(arguments))
+
+
+def complaining(work: Callable[[], int]) -> int:
+    """What goes wrong is a line, not a traceback."""
+    try:
+        return work()
     except PieError as error:
         return _complain(error.message)
     except BrokenPipeError:

@@ -1,16 +1,17 @@
 """`pie serve`: take the port, load the model, answer until told to stop."""
 
 import contextlib
-import errno
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy_inference_engine.cli.banner import url
+from proxy_inference_engine.cli.fronts import serve_fronts
+from proxy_inference_engine.cli.listening import listen
 from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.cli.traces import tracing_of
 from proxy_inference_engine.config import Config, available_memory, check_origins, require_keys
-from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.download.model import obtain
 
 if TYPE_CHECKING:  # `pie --help` does not wait for numpy
@@ -19,8 +20,17 @@ if TYPE_CHECKING:  # `pie --help` does not wait for numpy
     from proxy_inference_engine.pool.pool import ModelPool
     from proxy_inference_engine.pool.reload import PoolReload
     from proxy_inference_engine.served.model import Threads
+    from proxy_inference_engine.server.neighbours import Neighbours
 
-_BACKLOG = 2048
+
+@dataclass(frozen=True)
+class FrontPlace:
+    """Where a process serves: alone on a port, or as one of several front ends there."""
+
+    sock: socket.socket
+    is_greeting: bool = True
+    neighbours: "Neighbours | None" = None
+    on_start: Callable[[], None] | None = None
 
 
 def serve(config: Config, read: "Callable[[], Config] | None" = None) -> int:
@@ -28,37 +38,48 @@ def serve(config: Config, read: "Callable[[], Config] | None" = None) -> int:
     require_keys(config)
     check_origins(config)
     listen(config.host, config.port).close()  # a download may take hours: a busy port is noticed before
-    from proxy_inference_engine.pool.entry import has_own_model, list_entries
+    if config.processes > 1:
+        return serve_fronts(config, read)
+    from proxy_inference_engine.pool.entry import has_own_model
 
     if has_own_model(config) and config.engine != "vllm":  # its weights are elsewhere
         with ProgressLine() as line:
             obtain(config, line)
-    entries = list_entries(config)
-    memory_bytes = available_memory()  # as a larger model would find it
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
-        from proxy_inference_engine.cli.greeting import greeting
-        from proxy_inference_engine.server.process import open_sealer, open_store
-        from proxy_inference_engine.server.process import serve as serve_http
+        return serve_on(config, read, FrontPlace(sock))
 
-        # What is kept is looked at before the weights too.
-        with contextlib.closing(open_store(config)) as store, tracing_of(config) as tracing:
-            sealer = open_sealer(config, store)
-            with _filled(config, entries) as filled:
+
+def serve_on(config: Config, read: "Callable[[], Config] | None", place: FrontPlace) -> int:
+    """Load what is listed, and answer on a socket until told to stop."""
+    from proxy_inference_engine.cli.greeting import greeting
+    from proxy_inference_engine.pool.entry import check_processes, list_entries
+    from proxy_inference_engine.server.process import open_sealer, open_store
+    from proxy_inference_engine.server.process import serve as serve_http
+
+    entries = list_entries(config)
+    check_processes(config, entries)
+    memory_bytes = available_memory()  # as a larger model would find it
+    # What is kept is looked at before the weights too.
+    with contextlib.closing(open_store(config)) as store, tracing_of(config) as tracing:
+        sealer = open_sealer(config, store)
+        with _filled(config, entries) as filled:
+            if place.is_greeting:
+                address = url(config.host, place.sock.getsockname()[1])
                 with contextlib.suppress(OSError, ValueError):  # a closed stdout is no reason not to serve
-                    print(
-                        greeting(filled.pool, config, url(config.host, sock.getsockname()[1]), memory_bytes), flush=True
-                    )
-                return serve_http(
-                    filled.pool,
-                    config,
-                    sock,
-                    threads=filled.threads,
-                    store=store,
-                    sealer=sealer,
-                    tracing=tracing,
-                    reload=None if read is None else filled.reload_by(read, config),
-                )
+                    print(greeting(filled.pool, config, address, memory_bytes), flush=True)
+            return serve_http(
+                filled.pool,
+                config,
+                place.sock,
+                threads=filled.threads,
+                store=store,
+                sealer=sealer,
+                tracing=tracing,
+                reload=None if read is None else filled.reload_by(read, config),
+                neighbours=place.neighbours,
+                on_start=place.on_start,
+            )
 
 
 class _Filled(NamedTuple):
@@ -101,33 +122,3 @@ def _filled(config: Config, entries: "list[PoolEntry]") -> "Iterator[_Filled]":
     finally:
         for model in pool.loaded():
             loader.stop(model)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, or a StartupError that says what to do."""
-    try:
-        family, address = _address(host, port)
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
-    except (socket.gaierror, UnicodeError):
-        raise StartupError(f"host {host!r} is not known: give an address of this machine") from None
-    except OSError as error:
-        raise StartupError(_reason(error, host, port)) from None
-
-
-def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The first address of a host, IPv4 before IPv6: that is what most clients try for localhost."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-    return family, (str(address[0]), port)
-
-
-def _reason(error: OSError, host: str, port: int) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"port {port} on {host} is in use: stop the other program or choose another port with --port"
-        case errno.EACCES | errno.EPERM:
-            return f"this user may not listen on port {port}: choose one above 1023 with --port"
-        case errno.EADDRNOTAVAIL:
-            return f"host {host!r} is not an address of this machine"
-        case _:
-            return f"cannot listen on {host} port {port}: {error.strerror}"

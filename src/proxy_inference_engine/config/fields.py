@@ -56,6 +56,9 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     port: Annotated[int, Number, Shown("server")] = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
     )
+    processes: Annotated[int, Number, Shown("server")] = Field(
+        default=1, ge=1, le=64, description="Processes that answer on the port, where vLLM computes every model."
+    )
     api_key_file: Annotated[UserPath | None, Shown("server", "FILE")] = Field(
         default=None,
         description="File with one `name:key` a line, `name:key admin` for an admin's. The name is the tenant for "

@@ -13,6 +13,7 @@ from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, QueueFull, Unavailable, shorten
 from proxy_inference_engine.far.connections import FarConnection
 from proxy_inference_engine.far.engines import Engines, FarEngine, prompt_work
+from proxy_inference_engine.far.reasoning import ReasoningWatch
 from proxy_inference_engine.far.wire import (
     GENERATE,
     AskedChoice,
@@ -73,6 +74,8 @@ class FarChoice:
         self._connection: FarConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._asked: AskedChoice | None = None
+        budget = None if request.constraint is None else request.constraint.budget
+        self._reasoning = None if budget is None else ReasoningWatch(budget)
         self._work = 0.0
         self._status = 0
         self._retry_after: str | None = None
@@ -132,11 +135,14 @@ class FarChoice:
     def _ask(self, engine: FarEngine) -> None:
         self._leave()
         self._engine = engine
-        self._work = 1.0 + prompt_work(self._request)
+        self._work = 1.0 if self._first_at is not None else 1.0 + prompt_work(self._request)
         engine.work += self._work
         self._status, self._rest = 0, b""
         model = "" if engine.facts is None else engine.facts.model
         self._asked = AskedChoice(self._request, self._choice, model, self._end_ids)
+        if self._reasoning is not None:
+            watch = self._reasoning
+            self._asked = self._asked._replace(said=tuple(watch.said), num_cuts=watch.num_cuts)
         connection = engine.connections.idle()
         if connection is not None:
             self._send(engine, connection)
@@ -187,6 +193,9 @@ class FarChoice:
             for event in events:
                 if event.startswith(_DATA):
                     self._take(event[len(_DATA) :], items)
+                if self._has_to_go_on:
+                    self._go_on()
+                    break
             if len(self._rest) > _MAX_EVENT_BYTES:
                 raise ValueError("an event has no end")
         except FarFailure as failure:
@@ -196,6 +205,22 @@ class FarChoice:
         else:
             if items:
                 self.put(items)
+
+    @property
+    def _has_to_go_on(self) -> bool:
+        """Whether the reasoning has had its tokens, in a request that does not know."""
+        if self._reasoning is None or self._asked is None or self._reason is not None:
+            return False
+        return self._reasoning.num_cuts > self._asked.num_cuts
+
+    def _go_on(self) -> None:
+        """Break off, and ask the same engine for the rest."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.is_paused = False  # whoever reads slowly says so again
+        assert self._engine is not None
+        self._ask(self._engine)
 
     def on_complete(self) -> None:
         self._connection = None
@@ -246,10 +271,10 @@ class FarChoice:
             if self._reason is not None:
                 self._finish(items)
             return
-        if chunk.ids:
-            self._take_tokens(chunk, items)
         if chunk.reason is not None:
             self._reason = _reason(chunk.reason)
+        if chunk.ids:
+            self._take_tokens(chunk, items)
         if chunk.num_cached_tokens is not None:
             self._num_cached = chunk.num_cached_tokens
 
@@ -259,9 +284,12 @@ class FarChoice:
             self._begin(items)
         if self._request.limits.max_tokens == 0:  # only the prompt was wanted
             return
-        self._counted.total_generated_tokens += len(chunk.ids)
+        num_taken = len(chunk.ids) if self._reasoning is None else self._reasoning.take(chunk.ids)
+        if num_taken < len(chunk.ids):  # what follows is not the end, whatever it is
+            self._reason = None
+        self._counted.total_generated_tokens += num_taken
         last = len(chunk.ids) - 1 if chunk.reason == "stop" else -1
-        for place, token_id in enumerate(chunk.ids):
+        for place, token_id in enumerate(chunk.ids[:num_taken]):
             logprob = None if chunk.logprobs is None else chunk.logprobs[place]
             is_end = place == last and self._asked is not None and token_id in self._asked.stop_ids
             items.append(Item(choice, Token(token_id, logprob, not is_end)))

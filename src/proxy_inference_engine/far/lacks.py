@@ -17,11 +17,12 @@ class Lack(NamedTuple):
 
 
 def _has_grammar(request: Request) -> bool:
-    return request.constraint is not None and request.constraint.grammar is not None
+    constraint = request.constraint
+    return constraint is not None and (constraint.grammar is not None or constraint.budget is not None)
 
 
-def _bounds_reasoning(request: Request) -> bool:
-    return request.constraint is not None and request.constraint.bounds_reasoning
+def _has_least_reasoning(request: Request) -> bool:
+    return request.constraint is not None and request.constraint.min_reasoning_tokens > 0
 
 
 LACKS = (
@@ -36,10 +37,10 @@ LACKS = (
         "vLLM's repetition penalty counts the whole text",
         lambda request: request.sampling.repetition_window != 0 and request.sampling.repetition_penalty != 1,
     ),
-    Lack("reasoning_budget_tokens", "the tokens of reasoning are not counted there", _bounds_reasoning),
+    Lack("reasoning_min_tokens", "vLLM cannot hold back the end of the reasoning", _has_least_reasoning),
     Lack(
         "min_tokens",
-        "with a format or tools, vLLM would hold an end back that nothing else may follow",
+        "with a format, tools or a reasoning budget, vLLM would hold an end back that nothing else may follow",
         lambda request: request.limits.min_tokens > 0 and _has_grammar(request),
     ),
 )

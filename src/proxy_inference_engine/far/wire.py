@@ -38,6 +38,8 @@ class AskedChoice(NamedTuple):
     choice: int
     model: str
     end_ids: frozenset[int]
+    said: tuple[int, ...] = ()
+    num_cuts: int = 0  # how often its reasoning was ended by force; what comes after that is asked for
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -48,7 +50,8 @@ class AskedChoice(NamedTuple):
     @property
     def ignores_ends(self) -> bool:
         """A grammar says itself where the answer ends."""
-        return self.request.limits.ignore_eos and self.grammar is None
+        constraint = self.request.constraint
+        return self.request.limits.ignore_eos and (constraint is None or constraint.grammar is None)
 
     @property
     def is_scored(self) -> bool:
@@ -58,7 +61,13 @@ class AskedChoice(NamedTuple):
     @property
     def grammar(self) -> str | None:
         constraint = self.request.constraint
-        return None if constraint is None else constraint.grammar
+        if constraint is None:
+            return None
+        return constraint.budget.rest if self.num_cuts and constraint.budget is not None else constraint.grammar
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        return (*self.request.prompt_ids, *self.said) if self.said else self.request.prompt_ids
 
     def body(self, endpoint: FarEndpoint) -> bytes:
         write = _generate_body if endpoint == GENERATE else _completion_body
@@ -68,7 +77,7 @@ class AskedChoice(NamedTuple):
 def _generate_body(asked: AskedChoice) -> FarJson:
     return {
         **_common(asked),
-        "token_ids": asked.request.prompt_ids,
+        "token_ids": asked.prompt_ids,
         "sampling_params": {**_sampling(asked), "detokenize": False},
         "reasoning_ended": True,  # the grammar knows of reasoning itself
     }
@@ -78,7 +87,7 @@ def _completion_body(asked: AskedChoice) -> FarJson:
     return {
         **_common(asked),
         **_sampling(asked),
-        "prompt": asked.request.prompt_ids,
+        "prompt": asked.prompt_ids,
         "add_special_tokens": False,
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
@@ -88,7 +97,8 @@ def _completion_body(asked: AskedChoice) -> FarJson:
 def _common(asked: AskedChoice) -> FarJson:
     request = asked.request
     return {
-        "request_id": f"{request.id}-{asked.choice}",
+        # The first part may not have heard yet that nobody wants it.
+        "request_id": f"{request.id}-{f'rest{asked.num_cuts}-' if asked.num_cuts else ''}{asked.choice}",
         "model": asked.model,
         "cache_salt": _salt(request.tenant),
         **({"stream": False} if asked.is_scored else {"stream": True, "stream_options": {"include_usage": True}}),
@@ -104,7 +114,7 @@ def _salt(tenant: str) -> str:
 def _sampling(asked: AskedChoice) -> FarJson:
     request, sampling, limits = asked.request, asked.request.sampling, asked.request.limits
     values: FarJson = {
-        "max_tokens": max(1, limits.max_tokens),
+        "max_tokens": max(1, limits.max_tokens - len(asked.said)),
         "min_tokens": limits.min_tokens,
         "temperature": sampling.temperature,
         "top_p": max(sampling.top_p, _LEAST_TOP_P),

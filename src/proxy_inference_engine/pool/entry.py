@@ -1,6 +1,6 @@
 """The models that the operator lists: each with its name and the configuration it is loaded with. Nothing is loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,16 @@ def list_entries(config: Config) -> list[PoolEntry]:
         if names.count(name) > 1:
             raise StartupError(f"two models have the name {name!r}: give one of them another in [models.NAME]")
     return entries
+
+
+def check_processes(config: Config, entries: Sequence[PoolEntry]) -> None:
+    """Raises StartupError where several processes would each load a model."""
+    near = [entry.id for entry in entries if entry.config.engine != "vllm"]
+    if config.processes > 1 and near:
+        raise StartupError(
+            f"processes = {config.processes} is for models that vLLM computes: each process would load a copy of "
+            f'{near[0]!r}; set engine = "vllm", or leave processes out'
+        )
 
 
 def has_own_model(config: Config) -> bool:

@@ -92,6 +92,8 @@ class Pulls:
 
     def begin(self, name: HubName) -> Pull:
         """Start a download, or find the one of the same name that runs. Raises InvalidRequest where too many do."""
+        if self.config.processes > 1:
+            raise InvalidRequest("This server has several processes: it serves models that are computed elsewhere.")
         running = [each for each in self._pulls.values() if each.is_running]
         for each in running:
             if each.name == str(name):

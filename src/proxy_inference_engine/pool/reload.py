@@ -9,7 +9,7 @@ from proxy_inference_engine.config import Config, available_memory
 from proxy_inference_engine.config.models import is_of_model
 from proxy_inference_engine.config.shown import place
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.pool.entry import PoolEntry, aliases_of, list_entries
+from proxy_inference_engine.pool.entry import PoolEntry, aliases_of, check_processes, list_entries
 from proxy_inference_engine.pool.loader import EngineLoader
 from proxy_inference_engine.pool.pool import ModelPool, Renewal
 
@@ -60,7 +60,9 @@ class PoolReload:
 
     def _look(self) -> tuple[Config, list[PoolEntry]]:
         config = self._read()
-        return config, list_entries(config)
+        entries = list_entries(config)
+        check_processes(self._config, entries)
+        return config, entries
 
     async def _budget(self, config: Config, entries: list[PoolEntry]) -> int | None:
         """As at the start; what is loaded by now is a part of it."""

@@ -1,7 +1,8 @@
 """The vocabulary of a folder's tokenizer.json: text to ids without ever making a special token, and ids to bytes.
 
 What a file would do to a text before it is cut (Unicode forms, a space in front, a longest length) is left out: the
-bytes of a text's tokens are always the text's. Knows no weights.
+bytes of a text's tokens are always the text's. Only models that write no text, as BERT, get theirs as they were
+trained: in small letters, say. Knows no weights.
 """
 
 import json
@@ -41,7 +42,7 @@ class JsonVocabulary:
     def __init__(self, folder: Path, num_tokens: int | None = None) -> None:
         """`num_tokens` is how many logits the model gives; None: as many as its config says."""
         file, settings = _read_tokenizer(folder), read_optional(folder / "tokenizer_config.json")
-        whole = _build(file, folder)
+        whole = _build({**file, "truncation": None, "padding": None}, folder)
         self.num_tokens = num_tokens or _config_size(folder) or whole.get_vocab_size()
         added = [each for each in _added(file, settings) if each.id < self.num_tokens]
         self._pieces = [whole.id_to_token(i) for i in range(self.num_tokens)]
@@ -58,10 +59,15 @@ class JsonVocabulary:
         self.specials = {self.token_bytes(each.id).decode(errors="replace"): each.id for each in added}
         self.bos_id = _bos_id(whole, settings)
         self.frame = _frame(whole)  # the tokens before and behind a text that is read as a whole
-        self.end_ids = self._find_ends(folder, settings)
+        is_reader = _is_reader(settings, self.frame)
+        self.end_ids = frozenset(self.frame[1][-1:]) if is_reader else self._find_ends(folder, settings)
         self._markers = frozenset(each.id for each in added if each.is_marker) | self.control_ids
+        if is_reader:  # it has learnt what to make of a word that it does not know
+            self._markers -= {unknown}
         blanks = [each for each in added if not each.is_marker]
-        self._plain = _build(plain_steps(file, [each.entry for each in blanks]), folder)
+        plain = plain_steps(file, [each.entry for each in blanks])
+        kept = ("normalizer", "pre_tokenizer") if is_reader else ()
+        self._plain = _build({**plain, **{step: file.get(step) for step in kept}}, folder)
         # The library counts added tokens anew, so those behind one that was left out have other ids there.
         self._moved = {self._plain.token_to_id(each.text): each.id for each in blanks}
         texts = sorted((each.text for each in added if each.is_marker), key=len, reverse=True)
@@ -176,6 +182,11 @@ def _frame(whole: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if framed[start : start + len(plain)] == plain:
             return tuple(framed[:start]), tuple(framed[start + len(plain) :])
     return (), ()
+
+
+def _is_reader(settings: Json, frame: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Whether the model reads texts as a whole and writes none: `[CLS]` before each, and a token that ends it."""
+    return bool(_role(settings, "cls_token") and frame[0] and frame[1])
 
 
 def _bos_id(whole: Tokenizer, settings: Json) -> int | None:

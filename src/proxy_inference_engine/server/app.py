@@ -116,6 +116,7 @@ from proxy_inference_engine.server.http.protocol import Edge
 from proxy_inference_engine.server.http.proxies import Proxied, TrustedProxies
 from proxy_inference_engine.server.http.sse import Patience
 from proxy_inference_engine.server.metrics import Metrics
+from proxy_inference_engine.server.neighbours import Neighbours
 from proxy_inference_engine.server.openapi.document import get_openapi
 from proxy_inference_engine.server.page.route import Playground
 from proxy_inference_engine.server.state import ServerState
@@ -141,18 +142,14 @@ def create_app(
     sealer: Sealer | None = None,
     tracing: Tracing | None = None,
     reload: PoolReload | None = None,
+    neighbours: Neighbours | None = None,
 ) -> Starlette:
     """The ASGI app around a pool of models, or models that are loaded already; the first is the default.
 
     `store` is closed by the caller. Without one, what is stored lives as long as the app, and so does the seal.
     """
     threads = threads or Threads()
-    if isinstance(models, ModelPool):
-        pool = models
-    else:
-        pool = ModelPool.of([replace(model, threads=threads) for model in models], config.aliases)
-        for model in pool.loaded():
-            model.machines.warm()
+    pool = models if isinstance(models, ModelPool) else _pool_of(models, config, threads)
     limits = None if config.limits is None else RateLimits(config.limits)
     usage, kept = UsageBook(limits), store or Store.open(None, limits=store_limits(config))
     runs = ResponseRuns()
@@ -170,6 +167,7 @@ def create_app(
         sealer=sealer or Sealer(),
         threads=threads,
         reload=reload,
+        neighbours=neighbours,
     )
     budget = BodyBudget()
     app = Starlette(
@@ -190,6 +188,13 @@ def create_app(
     app.state.batches = BatchRuns(state, inside, config, limits)
     app.state.edge = _edge(config, state)
     return app
+
+
+def _pool_of(models: Sequence[ServedModel], config: Config, threads: Threads) -> ModelPool:
+    pool = ModelPool.of([replace(model, threads=threads) for model in models], config.aliases)
+    for model in pool.loaded():
+        model.machines.warm()
+    return pool
 
 
 def _edge(config: Config, state: ServerState) -> Edge:

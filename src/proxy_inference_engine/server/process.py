@@ -32,6 +32,7 @@ from proxy_inference_engine.server.app import create_app, store_limits
 from proxy_inference_engine.server.http.files import allow_files
 from proxy_inference_engine.server.http.protocol import LimitedProtocol
 from proxy_inference_engine.server.http.websocket import OPTIONS, LimitedSocket
+from proxy_inference_engine.server.neighbours import Neighbours
 from proxy_inference_engine.server.state import ServerState
 from proxy_inference_engine.server.tracing import Tracing
 from proxy_inference_engine.store import Store
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # not on Windows
 _STDIN = 0
-LOOK_SECONDS = 1.0  # between two looks whether the key file has changed
+LOOK_SECONDS = 1.0  # between two looks whether the key file has changed, and two notes of the metrics for neighbours
 SAVE_SECONDS = 60.0  # between two notes of what keys have used
 ADOPT_SECONDS = 60.0  # between two looks whether another server left batches behind
 TIDY_SECONDS = 3600.0  # between two looks for files that are nobody's
@@ -52,9 +53,12 @@ TIDY_SECONDS = 3600.0  # between two looks for files that are nobody's
 class DrainingServer(uvicorn.Server):
     """uvicorn's server with our end: it does not raise the signal again, and streams end with an error event."""
 
-    def __init__(self, app: Starlette, drain_seconds: float) -> None:
+    def __init__(self, app: Starlette, drain_seconds: float, on_start: Callable[[], None] | None = None) -> None:
         super().__init__(_uvicorn_config(app, drain_seconds))
         state: ServerState = app.state.server
+        self._on_start = on_start
+        self._metrics = state.metrics
+        self._neighbours = state.neighbours
         self._pool = state.models
         self._drain = state.drain
         self._runs = state.runs
@@ -106,6 +110,10 @@ class DrainingServer(uvicorn.Server):
         self._begin(_every(TIDY_SECONDS, self._batches.tidy, at_once=True))
         if self._keys.path is not None:
             self._begin(_every(LOOK_SECONDS, partial(asyncio.to_thread, self._keys.look)))
+        if self._neighbours is not None:
+            self._begin(_every(LOOK_SECONDS, partial(self._leave_metrics, self._neighbours), at_once=True))
+        if self._on_start is not None:
+            self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._drain.begin()
@@ -125,6 +133,9 @@ class DrainingServer(uvicorn.Server):
     def _begin(self, chore: Coroutine[Any, Any, None]) -> None:
         self._chores = [each for each in self._chores if not each.done()]
         self._chores.append(asyncio.ensure_future(chore))
+
+    async def _leave_metrics(self, neighbours: Neighbours) -> None:
+        await asyncio.to_thread(neighbours.leave, self._metrics.render())
 
     async def _read_again(self) -> None:
         """Keys and configuration. Where one cannot be used the log says why, and the other may do."""
@@ -158,15 +169,26 @@ def serve(
     sealer: Sealer | None = None,
     tracing: Tracing | None = None,
     reload: PoolReload | None = None,
+    neighbours: Neighbours | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> int:
     """Answer requests until a signal comes. What is loaded then is stopped by the caller.
 
     The store is the caller's too; without one, what is stored is lost in the end, and without a sealer what clients
-    keep sealed.
+    keep sealed. `on_start` hears that it serves.
     """
     allow_files()
-    app = create_app(models, config, threads=threads, store=store, sealer=sealer, tracing=tracing, reload=reload)
-    server = DrainingServer(app, config.drain_seconds)
+    app = create_app(
+        models,
+        config,
+        threads=threads,
+        store=store,
+        sealer=sealer,
+        tracing=tracing,
+        reload=reload,
+        neighbours=neighbours,
+    )
+    server = DrainingServer(app, config.drain_seconds, on_start)
     server.run(sockets=[sock])
     return 0 if server.started else 1
 

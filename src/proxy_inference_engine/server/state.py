@@ -15,6 +15,7 @@ from proxy_inference_engine.server.http.keyring import Keyring, KeySource
 from proxy_inference_engine.server.http.lifetime import Drain
 from proxy_inference_engine.server.http.sse import Patience
 from proxy_inference_engine.server.metrics import Metrics
+from proxy_inference_engine.server.neighbours import Neighbours
 from proxy_inference_engine.server.usage import UsageKeeper
 from proxy_inference_engine.store import Store
 
@@ -37,4 +38,15 @@ class ServerState:
     sealer: Sealer = field(default_factory=Sealer)
     threads: Threads = field(default_factory=Threads)
     reload: PoolReload | None = None  # None: the configuration is nobody's to read again
+    neighbours: Neighbours | None = None  # None: nobody else answers on the port
     memories: BodyBudget = field(default_factory=lambda: BodyBudget(MAX_MEMORY_BYTES))  # of what sockets remember
+
+    def render_metrics(self) -> bytes:
+        """Of all processes on the port."""
+        own = self.metrics.render()
+        return own if self.neighbours is None else self.neighbours.together(own)
+
+    def spread(self) -> None:
+        """What was read again here is read again by the other processes on the port."""
+        if self.neighbours is not None:
+            self.neighbours.spread()

@@ -34,7 +34,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     leaves_open,
 )
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
-from proxy_inference_engine.state_machine.root import Root, RootBodies, build_root, root_rule
+from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, without_rule
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
@@ -67,16 +67,28 @@ class RootConstraint:
     compiled: llguidance.LLMatcher | None
     route: Route | None
     vocabulary: GrammarVocabulary
+    budget: "RootBudget | None" = None
 
     @property
-    def bounds_reasoning(self) -> bool:
-        route = self.route
-        return route is not None and (route.min_reasoning_tokens > 0 or route.max_reasoning_tokens is not None)
+    def min_reasoning_tokens(self) -> int:
+        return 0 if self.route is None else self.route.min_reasoning_tokens
 
     def start(self) -> RootMatcher:
         grammar = None if self.compiled is None else self.compiled.deep_copy()
         tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
         return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class RootBudget:
+    """Implements `types.ReasoningBudget`."""
+
+    rest: str
+    route: Route
+    vocabulary: GrammarVocabulary
+
+    def start(self) -> RootMatcher:
+        return RootMatcher(None, Tracker(self.route, self.vocabulary), self.vocabulary.num_tokens)
 
 
 def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
@@ -177,18 +189,24 @@ class MachineBuilder:
         route = self._route(root, demand)
         constraint = None
         if compiled is not None or route is not None:
-            constraint = RootConstraint(text, compiled, route, self.vocabulary)
+            budget = None
+            if route is not None and root.reasoning is not None and demand.max_reasoning_tokens is not None:
+                budget = RootBudget(self._write(root, [], rest_rule), route, self.vocabulary)
+            constraint = RootConstraint(text, compiled, route, self.vocabulary, budget)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
     def _compile(self, root: Root, relaxed: list[str], tenant: str) -> tuple[str, llguidance.LLMatcher]:
         """The grammar of a root, as text and compiled."""
+        text = self._write(root, relaxed, root_rule)
+        return text, self._compiler.compile(text, tenant)
+
+    def _write(self, root: Root, relaxed: list[str], rule: RootRule) -> str:
         lark = Lark(self.vocabulary)
         structured = None if root.structured is None else self._structured(lark, root, relaxed)
         syntax = self._syntax_of(root)
         arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects)
-        start = root_rule(lark, replace(self._format, calls=syntax), root, RootBodies(structured, arguments.write))
-        text = lark.finish(start)
-        return text, self._compiler.compile(text, tenant)
+        bodies = RootBodies(structured, arguments.write)
+        return lark.finish(rule(lark, replace(self._format, calls=syntax), root, bodies))
 
     def _structured(self, lark: Lark, root: Root, relaxed: list[str]) -> str:
         assert root.structured is not None

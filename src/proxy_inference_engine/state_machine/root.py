@@ -130,6 +130,10 @@ class RootBodies:
     arguments: Arguments
 
 
+# What writes the start rule of a grammar.
+RootRule = Callable[[Lark, Format, Root, RootBodies], str]
+
+
 class CallRules(NamedTuple):
     """`whole` is the opening and all the rest, `tail` what follows the opening."""
 
@@ -153,6 +157,18 @@ def root_rule(lark: Lark, format: Format, root: Root, bodies: RootBodies) -> str
         return answer
     thought = lark.rule(_thought(lark, format, calls, root, answer))
     return thought if root.reasoning.is_open else f"{lark.spell(format.thinking.opening)} {thought} | {answer}"
+
+
+def rest_rule(lark: Lark, format: Format, root: Root, bodies: RootBodies) -> str:
+    """From the forced end of the reasoning on, for a root that may reason."""
+    after = replace(root, reasoning=None)
+    if format.channels is not None:
+        closing = f"{lark.spell(format.channels.end)} {lark.spell(format.channels.restart)}"
+        return f"{closing} {_in_channels(lark, format.channels, after, bodies)}"
+    assert format.thinking is not None
+    gap = "" if root.text is not None else f"{lark.spell(format.thinking.gap)} "
+    answer = lark.any_text() if root.is_free else lark.rule(root_rule(lark, format, after, bodies))
+    return f"{lark.spell(format.thinking.closing)} {gap}{answer}"
 
 
 def _answer(lark: Lark, format: Format, calls: CallRules | None, root: Root, bodies: RootBodies) -> str:

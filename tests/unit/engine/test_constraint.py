@@ -55,7 +55,8 @@ class _Failing:
         self.state: State = "text"
         self.is_complete = False
         self.grammar: str | None = None
-        self.bounds_reasoning = False
+        self.min_reasoning_tokens = 0
+        self.budget = None
 
     def start(self) -> Matcher:
         return _Failing(self._left, self._where, self._failure)

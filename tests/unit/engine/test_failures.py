@@ -173,7 +173,8 @@ class PanickingConstraint:
     where: str
     is_early: bool
     grammar: str | None = None
-    bounds_reasoning = False
+    min_reasoning_tokens = 0
+    budget = None
 
     def start(self) -> PanickingMatcher:
         if self.where == "start":

@@ -27,7 +27,8 @@ class Bound:
     """A constraint that is only text."""
 
     grammar = json.dumps({"grammars": [{"name": "main", "lark_grammar": 'start: "a"'}]})
-    bounds_reasoning = False
+    min_reasoning_tokens = 0
+    budget = None
 
     def start(self) -> Any:
         raise AssertionError("nothing walks it here")

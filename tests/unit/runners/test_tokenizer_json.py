@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from proxy_inference_engine.runners.pieces import byte_letters
 from proxy_inference_engine.runners.tokenizer_json import JsonVocabulary, load_vocabulary
 from tests.tiny import write_byte_tokenizer, write_piece_tokenizer
+from tests.tiny.reader import VOCABULARY, write_bert
 from tests.tiny.vocabulary import CONTROL, NUM_TOKENS, TURN_CONTROL, USER_DEFINED
 
 WRITERS = {"bytes": write_byte_tokenizer, "pieces": write_piece_tokenizer}
@@ -248,3 +249,18 @@ def test_many_threads_get_the_same(vocabularies: dict[str, JsonVocabulary]) -> N
         expected = [vocabulary.encode(text) for text in texts]
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(vocabulary.encode, texts)) == expected
+
+
+def test_a_model_that_writes_no_text_reads_it_as_it_was_trained(tmp_path: Path) -> None:
+    """In small letters, without accents, unknown words as such; and yet no text spells a control token."""
+    folder = write_bert(tmp_path / "reader")
+    vocabulary = load_vocabulary(folder)
+    whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    whole.no_padding()
+    whole.no_truncation()
+    (first,), (last,) = vocabulary.frame
+    assert [VOCABULARY[first], VOCABULARY[last]] == ["[CLS]", "[SEP]"] and vocabulary.end_ids == {last}
+    for text in ("The RIVER, the sea", "naïve\n 🙂 x9", "sea " * 40):
+        assert [first, *vocabulary.encode(text), last] == whole.encode(text).ids
+    assert VOCABULARY.index("[UNK]") in vocabulary.encode("🙂")
+    assert not {first, last} & set(vocabulary.encode("a [SEP] b [CLS]"))

@@ -23,4 +23,4 @@ async def ready(http: HttpRequest) -> Response:
 
 
 async def metrics(http: HttpRequest) -> Response:
-    return Response(state_of(http).metrics.render(), media_type=CONTENT_TYPE)
+    return Response(state_of(http).render_metrics(), media_type=CONTENT_TYPE)

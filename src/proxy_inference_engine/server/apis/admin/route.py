@@ -132,6 +132,7 @@ async def reload_keys(http: HttpRequest) -> Response:
     except StartupError:
         message = "The key file cannot be used, and the keys stay as they were: the server's log says why."
         raise InvalidRequest(message, code="invalid_key_file") from None
+    state_of(http).spread()
     return json_response({"object": "keys", "num_keys": num_keys})
 
 
@@ -145,4 +146,5 @@ async def reload_config(http: HttpRequest) -> Response:
     except StartupError:
         message = "The configuration cannot be used, and stays as it was: the server's log says why."
         raise InvalidRequest(message, code="invalid_config") from None
+    state_of(http).spread()
     return json_response({"object": "config", **models._asdict(), "needs_restart": unapplied})
