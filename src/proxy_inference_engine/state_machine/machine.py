@@ -3,9 +3,9 @@
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import llguidance
 
@@ -29,10 +29,12 @@ from proxy_inference_engine.state_machine.demand import (
 from proxy_inference_engine.state_machine.json_schema import (
     Spacing,
     UnenforceableSchema,
+    admits_other_keys,
     closed_grammar,
     json_grammar,
     leaves_open,
 )
+from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyGuard, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, build_root, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -67,6 +69,7 @@ class RootConstraint:
     compiled: llguidance.LLMatcher | None
     route: Route | None
     vocabulary: GrammarVocabulary
+    keys: KeyGuard | None = None  # None: the grammar names all keys there can be
 
     @property
     def bounds_reasoning(self) -> bool:
@@ -76,7 +79,16 @@ class RootConstraint:
     def start(self) -> RootMatcher:
         grammar = None if self.compiled is None else self.compiled.deep_copy()
         tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
-        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
+        keys = None if self.keys is None else self.keys.start()
+        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens, keys)
+
+
+class _Grammar(NamedTuple):
+    """The grammar of a root, as text and compiled, with what the grammar itself cannot say."""
+
+    text: str
+    compiled: llguidance.LLMatcher
+    keys: KeyGuard | None
 
 
 def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
@@ -134,6 +146,7 @@ class MachineBuilder:
         self._tracks_states = tracks_states
         self.vocabulary = GrammarVocabulary(tokenizer, format.tokens)
         self._compiler = Compiler(self.vocabulary, limits)
+        self._key_tokens: dict[KeySpelling, KeyTokens] = {}
         self._machines: LruCache[Machine] = LruCache(_MAX_MACHINES, _MAX_BYTES)
 
     def warm(self) -> None:
@@ -171,26 +184,33 @@ class MachineBuilder:
         root = build_root(demand, can_reason=self._thinking is not None, can_repeat=self._syntax.can_repeat)
         relaxed: list[str] = []
         try:
-            text, compiled = (None, None) if root.is_free else self._compile(root, relaxed, tenant)
+            grammar = None if root.is_free else self._compile(root, relaxed, tenant)
         except InvalidGrammar as error:
             return self._build_looser(root, demand, str(error), tenant)
         route = self._route(root, demand)
         constraint = None
-        if compiled is not None or route is not None:
-            constraint = RootConstraint(text, compiled, route, self.vocabulary)
+        if grammar is not None:
+            constraint = RootConstraint(grammar.text, grammar.compiled, route, self.vocabulary, grammar.keys)
+        elif route is not None:
+            constraint = RootConstraint(None, None, route, self.vocabulary)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
-    def _compile(self, root: Root, relaxed: list[str], tenant: str) -> tuple[str, llguidance.LLMatcher]:
-        """The grammar of a root, as text and compiled."""
+    def _compile(self, root: Root, relaxed: list[str], tenant: str) -> _Grammar:
         lark = Lark(self.vocabulary)
-        structured = None if root.structured is None else self._structured(lark, root, relaxed)
+        leads: Leads = {}
+        structured = None if root.structured is None else self._structured(lark, root, relaxed, leads)
         syntax = self._syntax_of(root)
-        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects)
+        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, leads)
         start = root_rule(lark, replace(self._format, calls=syntax), root, RootBodies(structured, arguments.write))
         text = lark.finish(start)
-        return text, self._compiler.compile(text, tenant)
+        return _Grammar(text, self._compiler.compile(text, tenant), self._guard(leads))
 
-    def _structured(self, lark: Lark, root: Root, relaxed: list[str]) -> str:
+    def _guard(self, leads: Leads) -> KeyGuard | None:
+        for spelling in leads.keys() - self._key_tokens.keys():
+            self._key_tokens[spelling] = KeyTokens(self.vocabulary.tokenizer, spelling)
+        return KeyGuard(leads, self._key_tokens) if leads else None
+
+    def _structured(self, lark: Lark, root: Root, relaxed: list[str], leads: Leads) -> str:
         assert root.structured is not None
         match root.structured.format:
             case TextGrammar() as grammar:
@@ -200,7 +220,7 @@ class MachineBuilder:
             case TextWithout(strings):
                 return without_rule(lark, strings)
             case JsonObject():
-                return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
+                written = json_grammar({"type": "object"}, spacing=self.spacing)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
                 write = closed_grammar if root.closes_objects and leaves_open(schema) else json_grammar
@@ -212,7 +232,23 @@ class MachineBuilder:
                     message = f"the schema cannot be enforced ({where}): {error.reason}"
                     raise InvalidDemand(message, "output", place=place) from None
                 relaxed += written.relaxed
-                return lark.rule(written.lark)
+        if admits_other_keys(written.schema):
+            leads.setdefault(JSON_KEYS, {}).update(dict.fromkeys(self._structure_leads(root)))
+        return lark.rule(written.lark)
+
+    def _structure_leads(self, root: Root) -> Iterator[str]:
+        """What can stand before a structure, from where the answer or its reasoning ends."""
+        format = self._format
+        if root.is_raw:
+            yield START
+        elif format.channels is not None:
+            yield format.channels.answer + format.channels.message
+        else:
+            lead = "" if root.is_begun else format.lead.removeprefix(format.answer_start)
+            if root.reasoning is None or not root.reasoning.is_open:
+                yield START + lead
+            if root.reasoning is not None and format.thinking is not None:
+                yield format.thinking.closing + format.thinking.gap + lead
 
     def _build_looser(self, root: Root, demand: Demand, reason: str, tenant: str) -> Machine:
         """A machine without what the library cannot compile, where the client allows that, or raises InvalidDemand."""
@@ -297,7 +333,7 @@ def _syntax(format: Format) -> CallSyntax:
         return format.calls
     assert format.channels is not None, "a family has calls or channels"
     opening = format.channels.channel + format.channels.call
-    return CallSyntax(opening, opening, "", "", can_repeat=False)
+    return CallSyntax(opening, opening, format.channels.call_suffix + format.channels.message, "", can_repeat=False)
 
 
 def _thinking(format: Format) -> Thinking | None:
