@@ -135,6 +135,28 @@ def fit_template(
     return FittedTemplate(template, fit(format, probe, source, vocabulary, keeps_calls=keeps_calls))
 
 
+def with_tool_template(
+    source: str | None, tool_source: str | None, tokenizer: Tokenizer, clock: Callable[[], datetime] = datetime.now
+) -> str | None:
+    """A model's template and the one it has for conversations with tools, as one. A second one that fails is left out:
+    the first may well be all that anybody needs."""
+    if not tool_source or not _lists_tools(tool_source, tokenizer, clock):
+        return source or None
+    if not source:
+        return tool_source
+    # As Jinja does with a file's own, the line feed at the end of each goes.
+    first, second = (each.removesuffix("\n") for each in (tool_source, source))
+    return f"{{% if tools %}}{first}{{% else %}}{second}{{% endif %}}"
+
+
+def _lists_tools(source: str, tokenizer: Tokenizer, clock: Callable[[], datetime]) -> bool:
+    try:
+        probe = TemplateProbe(Template(source), special_texts(tokenizer), clock)
+    except InvalidRequest:
+        return False
+    return any(NAMES[0] in (probe(messages, TOOLS) or "") for messages in ([_QUESTION], [_RULE, _QUESTION]))
+
+
 def _complaint(error: InvalidRequest) -> str:
     reason = error.message.removeprefix("the chat template cannot be read: ").splitlines()[0].rstrip(".")
     return f"the chat template fails: {reason}. Set chat_template to a file, or to the name of a family."
