@@ -4,17 +4,19 @@ import json
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from proxy_inference_engine.formats.syntax import ArgumentStyle
 from proxy_inference_engine.interaction import Tool
 from proxy_inference_engine.state_machine.demand import Demand, JsonObject, JsonSchema, ToolChoice
 from proxy_inference_engine.state_machine.json_schema import admits_other_keys, json_grammar
 from proxy_inference_engine.state_machine.machine import MachineBuilder, RootConstraint
 from proxy_inference_engine.state_machine.matcher import RootMatcher
+from tests.unit.formats.derived.corpus import CORPUS, Written
 from tests.unit.state_machine.families import FAMILIES, Family
-from tests.unit.state_machine.test_marked import FORMAT as MARKED
 from tests.unit.state_machine.vocabularies import END, PieceTokenizer, constraint_of, verdict
 
 _NUM_WALKS = 8
@@ -27,6 +29,10 @@ OPEN = {"type": "object", "properties": {"x": ANY}, "required": ["x"], "addition
 CALL = Demand(
     tools=(Tool("f", parameters=OPEN),), tool_choice=ToolChoice("required"), is_parallel=False, can_reason=False
 )
+
+# Where nested values are no JSON, only what no schema describes is anything.
+LOOSE = {**OPEN, "properties": {"x": {"type": "object"}, "y": True}}
+LOOSE_CALL = replace(CALL, tools=(Tool("f", parameters=LOOSE),))
 
 
 def walked(matcher: RootMatcher, tokenizer: PieceTokenizer, seed: str) -> str | None:
@@ -57,18 +63,21 @@ def num_repeated(text: str) -> int:
 
     decoder = json.JSONDecoder(object_pairs_hook=count)
     while (at := text.find("{", at)) >= 0:
-        _, at = decoder.raw_decode(text, at)
+        try:
+            _, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:  # a bracket of the call's own
+            at += 1
     return repeated
 
 
-def unmarked(text: str) -> str:
+def unmarked(text: str, mark: str) -> str:
     """Bare keys and marked strings as JSON."""
-    parts = text.split("<q>")
+    parts = text.split(mark)
     parts[::2] = [re.sub(r"([{,])([A-Za-z_][\w.-]*):", r'\1"\2":', part) for part in parts[::2]]
     return "".join(json.dumps(part) if index % 2 else part for index, part in enumerate(parts))
 
 
-def check(builder: MachineBuilder, demand: Demand, tokenizer: PieceTokenizer, name: str) -> None:
+def check(builder: MachineBuilder, demand: Demand, tokenizer: PieceTokenizer, name: str, mark: str = "") -> None:
     constraint = constraint_of(builder.build(demand))
     assert isinstance(constraint, RootConstraint) and constraint.compiled is not None
     bare, watched = Counter[str](), Counter[str]()
@@ -78,7 +87,7 @@ def check(builder: MachineBuilder, demand: Demand, tokenizer: PieceTokenizer, na
             text = walked(matcher, tokenizer, f"{name}{seed}")
             if text is not None:
                 counts["whole"] += 1
-                counts["repeated"] += num_repeated(unmarked(text) if "<q>" in tokenizer.specials else text)
+                counts["repeated"] += num_repeated(unmarked(text, mark) if mark else text)
     assert bare["whole"] and bare["repeated"], "the walks repeat no key by themselves"
     assert watched["whole"] and watched["repeated"] == 0
 
@@ -92,19 +101,13 @@ def test_arguments_of_every_family_have_each_key_once(family: Family) -> None:
     builder.close()
 
 
-@pytest.fixture(scope="module")
-def marked() -> Any:
-    made = MachineBuilder(MARKED, PieceTokenizer(pieces=_PIECES, specials=["<q>"]))
-    yield made
-    made.close()
-
-
-def test_marked_arguments_have_each_key_once(marked: MachineBuilder) -> None:
-    tokenizer = marked.vocabulary.tokenizer
-    assert isinstance(tokenizer, PieceTokenizer)
-    parameters = {**OPEN, "properties": {"x": {"type": "object"}, "y": True}}
-    tool = Tool("f", parameters=parameters)
-    check(marked, Demand(tools=(tool,), tool_choice=ToolChoice("required"), is_parallel=False), tokenizer, "marked")
+@pytest.mark.parametrize("written", CORPUS, ids=str)
+def test_arguments_of_every_derived_syntax_have_each_key_once(written: Written) -> None:
+    tokenizer = PieceTokenizer(pieces=_PIECES, specials=sorted(written.format.tokens))
+    builder = MachineBuilder(written.format, tokenizer)
+    mark = "<|q|>" if written.style is ArgumentStyle.MARKED else ""
+    check(builder, LOOSE_CALL, tokenizer, str(written), mark)
+    builder.close()
 
 
 @pytest.mark.parametrize(
