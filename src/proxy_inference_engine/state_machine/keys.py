@@ -7,6 +7,7 @@ them once more. Values begin after texts that the grammar itself writes: their l
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -18,8 +19,8 @@ from proxy_inference_engine.runners.base import Tokenizer
 
 START = "\udcff"  # stands in a lead for the beginning of an answer
 _START = b"\xff"  # in no text
-_WORD = rb"[A-Za-z0-9_.:-]{1,64}"
-_MAX_TAIL = 1024  # bytes in which a lead is looked for
+_WORD = rb"[A-Za-z0-9_.:-]{1,%d}"
+_MAX_WORD = 64
 _SPACE = b" \t\n\r"
 _OUTSIDE = frozenset(_SPACE + b"{}[],:+-.0123456789eE" + b"truefalsenull")
 
@@ -84,7 +85,12 @@ class KeyGuard:
     def __init__(self, leads: Leads, tokens: Mapping[KeySpelling, KeyTokens]) -> None:
         self.spellings = list(leads)
         self.tokens = tokens
-        groups = (b"|".join(map(_lead_pattern, leads[spelling])) for spelling in self.spellings)
+        # White space before a value is skipped anyway. Few bytes can end what is left: most tokens are not searched.
+        texts = {spelling: list(dict.fromkeys(lead.rstrip() for lead in leads[spelling])) for spelling in leads}
+        every = [text for group in texts.values() for text in group]
+        self.max_lead = max(len(_bytes(text)) + _MAX_WORD * text.count(WORD) for text in every)
+        self.last_bytes = frozenset(_bytes(text)[-1] for text in every)
+        groups = (b"|".join(map(_lead_pattern, group)) for group in texts.values())
         self.pattern = re.compile(b"|".join(b"(" + group + b")" for group in groups))
 
     def start(self) -> "KeyWatch":
@@ -92,8 +98,11 @@ class KeyGuard:
 
 
 def _lead_pattern(lead: str) -> bytes:
-    parts = (re.escape(part.encode(errors="surrogateescape")) for part in lead.split(WORD))
-    return _WORD.join(parts)
+    return (_WORD % _MAX_WORD).join(re.escape(_bytes(part)) for part in lead.split(WORD))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 class KeyWatch:
@@ -110,6 +119,7 @@ class KeyWatch:
         self._key = b""
         self._recent = b""  # may be the beginning of a mark
         self._is_escaped = self._is_repeated = False
+        self._look(b"")
 
     def feed(self, token_id: int) -> None:
         self._read(self._guard.tokens[self._spelling].token_bytes(token_id))
@@ -132,9 +142,8 @@ class KeyWatch:
                     yield from tokens.beginning_with(key[len(self._key) :] + self._spelling.closing)
 
     def _would_repeat(self, piece: bytes) -> bool:
-        fork = KeyWatch(self._guard)
-        fork._spelling, fork._place, fork._key = self._spelling, self._place, self._key
-        fork._objects, fork._recent, fork._is_escaped = self._objects.copy(), self._recent, self._is_escaped
+        fork = copy(self)
+        fork._objects = self._objects.copy()
         fork._read(piece)
         return fork._is_repeated
 
@@ -148,9 +157,10 @@ class KeyWatch:
     def _look(self, data: bytes) -> None:
         """Look for a lead, and read on after it."""
         text = self._tail + data
-        found = self._guard.pattern.search(text)
+        may_end = not self._guard.last_bytes.isdisjoint(text[-len(data) - 1 :])
+        found = self._guard.pattern.search(text) if may_end else None
         if found is None:
-            self._tail = text[-_MAX_TAIL:]
+            self._tail = text[-self._guard.max_lead :]
             return
         assert found.lastindex is not None
         self._spelling = self._guard.spellings[found.lastindex - 1]
