@@ -153,6 +153,7 @@ class MachineBuilder:
         """Make now what the first grammar would wait for."""
         _ = self.vocabulary.ll
         self._compiler.warm()
+        self._tokens_of(JSON_KEYS)
 
     def close(self) -> None:
         """End the process that clients' grammars are tried in; it ends by itself when nobody has the builder."""
@@ -206,9 +207,12 @@ class MachineBuilder:
         return _Grammar(text, self._compiler.compile(text, tenant), self._guard(leads))
 
     def _guard(self, leads: Leads) -> KeyGuard | None:
-        for spelling in leads.keys() - self._key_tokens.keys():
+        return KeyGuard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
+
+    def _tokens_of(self, spelling: KeySpelling) -> KeyTokens:
+        if spelling not in self._key_tokens:
             self._key_tokens[spelling] = KeyTokens(self.vocabulary.tokenizer, spelling)
-        return KeyGuard(leads, self._key_tokens) if leads else None
+        return self._key_tokens[spelling]
 
     def _structured(self, lark: Lark, root: Root, relaxed: list[str], leads: Leads) -> str:
         assert root.structured is not None
