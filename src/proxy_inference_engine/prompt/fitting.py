@@ -19,6 +19,8 @@ from proxy_inference_engine.runners.base import Tokenizer
 _SWITCHES: Mapping[str, Any] = {"enable_thinking": True, "thinking": True, "reasoning": True}
 _QUESTION = {"role": "user", "content": "Hello"}
 _MAX_CPU_SECONDS = 3.0  # of all probing; usually it takes milliseconds
+# Calls of the past are for the template that writes some, also where nothing is offered any more.
+_WITH_TOOLS = "{% if tools or messages | selectattr('tool_calls') | list %}{% set tools = tools or [] %}"
 _RULE = {"role": "system", "content": "Be brief."}
 
 
@@ -146,7 +148,7 @@ def with_tool_template(
         return tool_source
     # As Jinja does with a file's own, the line feed at the end of each goes.
     first, second = (each.removesuffix("\n") for each in (tool_source, source))
-    return f"{{% if tools %}}{first}{{% else %}}{second}{{% endif %}}"
+    return f"{_WITH_TOOLS}{first}{{% else %}}{second}{{% endif %}}"
 
 
 def _lists_tools(source: str, tokenizer: Tokenizer, clock: Callable[[], datetime]) -> bool:

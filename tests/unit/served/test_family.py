@@ -7,7 +7,7 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import by_name
-from proxy_inference_engine.interaction import Interaction, Role, Tool
+from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.served.family import fit_family
@@ -65,6 +65,9 @@ def test_a_template_for_tools_is_used_with_tools_alone() -> None:
     asked = "<|tool|>get<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert renderer.reads_tools and renderer.text(chat, tools=tools) == asked
     assert fitted.format.calls is not None and fitted.format.calls.opening == "<call>"
+    called = Interaction.of(Role.ASSISTANT, "", tool_calls=(ToolCall("1", "get", "{}"),))
+    past = renderer.text([*chat, called])  # nothing is offered any more
+    assert '<|im_end|>\n<|im_start|>assistant\n<call>{"name": "get"' in past and "<|tool|>" not in past
 
 
 @pytest.mark.parametrize("other", ["{% if %}", BROKEN, "{{ messages[0].content }}", ""])
