@@ -88,6 +88,11 @@ def test_a_stop_word_and_a_random_seed(http: httpx.Client) -> None:
     assert drawn[0] != drawn[1]
 
 
+def test_the_best_of_one_is_the_only_one(http: httpx.Client) -> None:
+    assert complete(http, best_of=1)["content"] == complete(http)["content"]
+    assert http.post("/completion", json={"prompt": PROMPT, "best_of": 2}).json()["error"]["param"] == "best_of"
+
+
 def test_what_has_no_meaning_here_is_named(http: httpx.Client) -> None:
     body = {"prompt": PROMPT, "n_predict": 2, "id_slot": 0, "samplers": ["top_k"], "mirostat": 0, "lora": []}
     assert http.post("/completion", json=body).headers["x-pie-ignored"] == "id_slot, samplers"

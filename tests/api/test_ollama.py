@@ -94,6 +94,22 @@ def test_a_schema_binds(client: Any, is_streamed: bool) -> None:
     assert set(json.loads(client.generate(MODEL, "Hello", format=WEATHER, options=LONG).response)) == {"city", "days"}
 
 
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_objects_have_what_they_list_unless_they_say_otherwise(is_opened: bool) -> None:
+    said = {"city": "Paris", "days": 2, "more": 1}
+    schema = {key: WEATHER[key] for key in ("type", "properties", "required")}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}  # the client knows no more
+    with running(Writer((json.dumps(said, separators=(",", ":")), call("get_weather", **said)))) as live:
+        with talking(live) as client:
+            format = schema | ({"additionalProperties": True} if is_opened else {})
+            answer = client.chat(MODEL, HELLO, format=format, options=LONG)
+            again = [*HELLO, {"role": "assistant", "content": "Well."}, *HELLO]
+            called = client.chat(MODEL, again, tools=[tool], options=LONG).message.tool_calls[0]
+        live.wait_idle()
+    assert json.loads(answer.message.content).keys() == (said.keys() if is_opened else {"city", "days"})
+    assert called.function.arguments.keys() == {"city", "days"}
+
+
 def test_json_binds(server: Running) -> None:
     with running(Writer(('{"a":[1,2]}',))) as live, talking(live) as client:
         answer = client.chat(MODEL, HELLO, format="json", options=LONG)

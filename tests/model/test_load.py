@@ -71,6 +71,18 @@ def test_a_long_template_is_read_whole(tmp_path: Path) -> None:
         assert worker.info.chat_template == TEMPLATE
 
 
+def test_of_several_templates_two_are_read(tmp_path: Path) -> None:
+    """One for every chat, one for chats with tools; what has another name may be as broken as it likes."""
+    listing = "{% for t in tools %}<|tool|>{{ t.function.name }}{% endfor %}{{ messages[0].content }}"
+    facts = {"": TEMPLATE, ".tool_use": listing, ".rag": "{% if documents %}"}
+    path = write_llama(tmp_path / "m.gguf", facts={f"tokenizer.chat_template{key}": facts[key] for key in facts})
+    words = load_words(Config(model=str(path)))
+    assert (words.chat_template, words.tool_template) == (TEMPLATE, listing)
+    with loaded(path, kv_memory=1 << 20, cache_memory=0) as worker:
+        source = ServedModel.of(worker, Config()).renderer._template.source
+        assert source.endswith(f"{listing}{{% else %}}{TEMPLATE}{{% endif %}}")
+
+
 def test_a_fingerprint_is_of_weights_and_settings(tmp_path: Path) -> None:
     for folder in ("a", "b", "c"):
         (tmp_path / folder).mkdir()

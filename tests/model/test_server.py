@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from openai import OpenAI
@@ -99,6 +100,20 @@ def test_loglikelihood_over_http(server: Running) -> None:
     direct = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))[np.arange(len(ids) - 1), ids[1:]]
     assert got.token_logprobs[0] is None
     assert np.abs(np.array(got.token_logprobs[1:]) - direct).max() < 0.01
+
+
+def test_rolling_loglikelihood_is_the_same_of_text_and_ids(server: Running) -> None:
+    """As lm-evaluation-harness 0.4.13 asks, which puts the end token before a text: by its name, or by its id."""
+    text = "Water boils at one hundred degrees at sea level."
+    tokenizer = server.runner.tokenizer
+    ids = [tokenizer.specials["<|endoftext|>"], *tokenizer.encode(text)]
+    asked = {"model": "bundled", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    with httpx.Client(base_url=server.url) as http:
+        bodies = [{**asked, "prompt": prompt} for prompt in (f"<|endoftext|>{text}", ids)]
+        answers = [http.post("/v1/completions", json=body).json() for body in bodies]
+    texts, numbers = (each["choices"][0]["logprobs"]["token_logprobs"] for each in answers)
+    assert len(texts) == len(numbers) == len(ids) + 1 and texts[0] is numbers[0] is None
+    assert np.abs(np.array(texts[1:]) - np.array(numbers[1:])).max() < 0.01
 
 
 def test_leaving_clients_leave_nothing(server: Running) -> None:

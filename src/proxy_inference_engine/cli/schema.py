@@ -32,7 +32,8 @@ def schema(config: Config, *, path: str | None = None, instances: Sequence[str] 
 
 def _builder(config: Config) -> MachineBuilder:
     words = load_words(config)
-    family = fit_family(config, words.tokenizer, words.chat_template, words.architecture, words.name).format
+    own = words.chat_template, words.architecture, words.name
+    family = fit_family(config, words.tokenizer, *own, tool_template=words.tool_template).format
     spacing = choose_spacing(config.json_spacing, spaces_json=words.profile.spaces_json)
     return MachineBuilder(family, words.tokenizer, spacing=spacing)
 

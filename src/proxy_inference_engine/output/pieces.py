@@ -203,8 +203,13 @@ class RepeatFilter:
                 self._made[self._name].add(self._arguments)
                 return [] if self.is_repeated else [*self.release(), piece]
 
+    def cut(self) -> list[CallPiece]:
+        """What is held of a call that was cut off: nothing where all that came of it was said before."""
+        self.is_repeated = self._held is not None and self._arguments in self._made[self._name]
+        return [] if self.is_repeated else self.release()
+
     def release(self) -> list[CallPiece]:
-        """What is held, since it is news after all, or was cut off."""
+        """What is held, since it is news after all."""
         held, self._held = self._held, None
         if held is None:
             return []

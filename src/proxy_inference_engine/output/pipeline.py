@@ -7,6 +7,7 @@ the engine still generates, the caller does.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from proxy_inference_engine.formats.base import Labels
@@ -211,7 +212,9 @@ class Pipeline:
             events = self._show(self._labelling.finish(is_cut=finished.reason == "length"), self._labelling)
             if self._is_over:
                 return events
-            events += self._repeats.release() if self._repeats is not None else ()
+            events += self._repeats.cut() if self._repeats is not None else ()
+            if self._repeats is not None and self._repeats.is_repeated:
+                finished = replace(finished, reason="stop")  # all there is to say has been said
         if stop_str is None:
             rest, stop_str = self._flush()
             text += rest

@@ -19,6 +19,8 @@ from proxy_inference_engine.runners.base import Tokenizer
 _SWITCHES: Mapping[str, Any] = {"enable_thinking": True, "thinking": True, "reasoning": True}
 _QUESTION = {"role": "user", "content": "Hello"}
 _MAX_CPU_SECONDS = 3.0  # of all probing; usually it takes milliseconds
+# Calls of the past are for the template that writes some, also where nothing is offered any more.
+_WITH_TOOLS = "{% if tools or messages | selectattr('tool_calls') | list %}{% set tools = tools or [] %}"
 _RULE = {"role": "system", "content": "Be brief."}
 
 
@@ -133,6 +135,28 @@ def fit_template(
     format = replace(format, has_absent_tools=probe.has_absent_tools, tool_place=probe.tool_place)
     vocabulary = Specials(tokenizer.specials.keys(), ends)
     return FittedTemplate(template, fit(format, probe, source, vocabulary, keeps_calls=keeps_calls))
+
+
+def with_tool_template(
+    source: str | None, tool_source: str | None, tokenizer: Tokenizer, clock: Callable[[], datetime] = datetime.now
+) -> str | None:
+    """A model's template and the one it has for conversations with tools, as one. A second one that fails is left out:
+    the first may well be all that anybody needs."""
+    if not tool_source or not _lists_tools(tool_source, tokenizer, clock):
+        return source or None
+    if not source:
+        return tool_source
+    # As Jinja does with a file's own, the line feed at the end of each goes.
+    first, second = (each.removesuffix("\n") for each in (tool_source, source))
+    return f"{_WITH_TOOLS}{first}{{% else %}}{second}{{% endif %}}"
+
+
+def _lists_tools(source: str, tokenizer: Tokenizer, clock: Callable[[], datetime]) -> bool:
+    try:
+        probe = TemplateProbe(Template(source), special_texts(tokenizer), clock)
+    except InvalidRequest:
+        return False
+    return any(NAMES[0] in (probe(messages, TOOLS) or "") for messages in ([_QUESTION], [_RULE, _QUESTION]))
 
 
 def _complaint(error: InvalidRequest) -> str:

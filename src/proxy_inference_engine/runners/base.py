@@ -201,6 +201,7 @@ class ModelInfo(NamedTuple):
     kv_bytes_per_token: int
     can_generate: bool = True  # False: an encoder, which only embeds or ranks
     generation: Mapping[str, object] = MappingProxyType({})  # what files say of sampling, under our names; unchecked
+    tool_template: str | None = None  # for chats with tools, where the file has one for them
 
 
 class EmbeddingInfo(NamedTuple):

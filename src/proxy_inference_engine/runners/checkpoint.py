@@ -13,6 +13,7 @@ from proxy_inference_engine.errors import StartupError
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
+TOOL_TEMPLATE = "additional_chat_templates/tool_use.jinja"
 _PART = re.compile(r"(?P<stem>model.*)-\d{5}-of-(?P<count>\d{5})\.safetensors")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _NUM_NAMED = 3  # of files that are missing
@@ -41,20 +42,31 @@ def read_optional(path: Path) -> Json:
 
 def read_chat_template(path: Path) -> str | None:
     """The chat template, from the first of the files that has one; of several named ones the default."""
-    file = path / "chat_template.jinja"
+    return _read_text(path / "chat_template.jinja") or _named_template(path, "default")
+
+
+def read_tool_template(path: Path) -> str | None:
+    """The chat template for conversations with tools, where that is one of its own. All other names are left alone."""
+    return _read_text(path / TOOL_TEMPLATE) or _named_template(path, "tool_use")
+
+
+def _named_template(path: Path, name: str) -> str | None:
+    """A template in one of the JSON files; one that has no name is the default."""
+    for file in ("chat_template.json", "tokenizer_config.json"):
+        found = read_optional(path / file).get("chat_template")
+        if isinstance(found, list):
+            found = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        template = found.get(name) if isinstance(found, dict) else found if name == "default" else None
+        if isinstance(template, str):
+            return template
+    return None
+
+
+def _read_text(file: Path) -> str | None:
     try:
-        if file.exists():
-            return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8") if file.exists() else None
     except (OSError, UnicodeDecodeError) as error:
         raise StartupError(f"model file {str(file)!r}: {error}") from None
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        found = read_optional(path / name).get("chat_template")
-        if isinstance(found, list):
-            named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-            found = named.get("default")
-        if isinstance(found, str):
-            return found
-    return None
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -5,16 +5,25 @@ from pathlib import Path
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import FORMATS, choose_format
-from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template
+from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template, with_tool_template
 from proxy_inference_engine.runners.base import Tokenizer
 
 
 def fit_family(
-    config: Config, tokenizer: Tokenizer, template: str | None, architecture: str = "", name: str = ""
+    config: Config,
+    tokenizer: Tokenizer,
+    template: str | None,
+    architecture: str = "",
+    name: str = "",
+    *,
+    tool_template: str | None = None,
 ) -> FittedTemplate:
-    """`template`, `architecture` and `name` are the model's own. Raises StartupError where its template fails."""
+    """The facts are the model's own; `tool_template` is what it has for conversations with tools.
+
+    Raises StartupError where its template fails.
+    """
     wanted: str | None = config.format
-    source = template or None
+    source = with_tool_template(template, tool_template, tokenizer)
     if config.chat_template is not None and config.chat_template in {each.name for each in FORMATS}:
         wanted, source = wanted or config.chat_template, None
     elif config.chat_template is not None:

@@ -132,8 +132,9 @@ class ServedModel:
         """`name` None: the model's own. `images` None: none are fetched from elsewhere."""
         info = answerer.info
         # An encoder puts no questions: what its template does is of no interest.
-        template = info.chat_template if info.can_generate else None
-        fitted = fit_family(config, answerer.tokenizer, template, info.architecture, info.name)
+        template, tool_template = (info.chat_template, info.tool_template) if info.can_generate else (None, None)
+        facts = template, info.architecture, info.name
+        fitted = fit_family(config, answerer.tokenizer, *facts, tool_template=tool_template)
         format_ = fitted.format
         state_sampling = {} if config.state_sampling is None else config.state_sampling.overrides()
         defaults = profile(info.name, info.architecture, info.generation)

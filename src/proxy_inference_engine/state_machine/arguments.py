@@ -13,12 +13,14 @@ from proxy_inference_engine.state_machine.json_schema import (
     ImpossibleSchema,
     Spacing,
     UnenforceableSchema,
+    admits_other_keys,
     closed_grammar,
     json_grammar,
     leaves_open,
     reconciled,
 )
 from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
+from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule
 from proxy_inference_engine.state_machine.vocabulary import Lark
@@ -40,12 +42,14 @@ _RAW_KEYWORDS = _ANNOTATIONS | {"type", "enum", "const", "pattern", "minLength",
 
 @dataclass(slots=True)
 class ArgumentGrammar:
-    """Writes the arguments of one request's tools; `relaxed` gathers what does not bind."""
+    """Writes the arguments of one request's tools; `relaxed` gathers what does not bind, `leads` what stands before
+    values with keys that no schema names."""
 
     lark: Lark
     syntax: CallSyntax
     relaxed: list[str] = field(default_factory=list)
     closes_objects: bool = False
+    leads: Leads = field(default_factory=dict)
 
     def write(self, tool: Tool, index: int) -> str:
         """A tool's arguments and the text after them, as part of a rule. Raises InvalidDemand that names the tool."""
@@ -74,7 +78,7 @@ class ArgumentGrammar:
 
     def _styled(self, schema: Mapping[str, Any], tool: Tool) -> str:
         if self.syntax.style is ArgumentStyle.JSON:
-            return self._json(schema, tool)
+            return self._json(schema, tool, self._call_lead(tool))
         json_grammar(schema, is_strict=False)  # refuses what is malformed
         values = self._parameters(schema, tool)
         match self.syntax.style:
@@ -106,13 +110,22 @@ class ArgumentGrammar:
             return f"{self.lark.spell(before)} {self.lark.until(after, only[1])}"
         return f"{self.lark.spell(before)} {text} {self.lark.spell(after)}"
 
-    def _json(self, schema: Mapping[str, Any] | bool, tool: Tool, path: str = "") -> str:
+    def _json(self, schema: Mapping[str, Any] | bool, tool: Tool, lead: str, path: str = "") -> str:
         check_patterns(schema)
         spacing = Spacing(self.syntax.item_separator, self.syntax.key_separator)
         write = closed_grammar if self.closes_objects and leaves_open(schema) else json_grammar
         grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
+        if admits_other_keys(grammar.schema):
+            self._watch(JSON_KEYS, lead)
         return self.lark.rule(grammar.lark)
+
+    def _call_lead(self, tool: Tool) -> str:
+        """What stands before all of a tool's arguments."""
+        return self.syntax.before_name + tool.name + self.syntax.between
+
+    def _watch(self, spelling: KeySpelling, lead: str) -> None:
+        self.leads.setdefault(spelling, {})[lead] = None
 
     # One parameter after the other, in the schema's order
 
@@ -150,20 +163,21 @@ class ArgumentGrammar:
     def _element(self, value: "_Value", tool: Tool) -> str:
         tag = _parameter(self.syntax)
         opening, closing = tag.around(is_text=is_raw(value.schema), key=value.key)
-        before = self.lark.spell(tag.before_key + value.key + opening)
-        return self.lark.rule(f"{before} {self._inside(value, closing, tool)}")
+        before = tag.before_key + value.key + opening
+        return self.lark.rule(f"{self.lark.spell(before)} {self._inside(value, (before, closing), tool)}")
 
-    def _inside(self, value: "_Value", closing: str, tool: Tool) -> str:
+    def _inside(self, value: "_Value", around: tuple[str, str], tool: Tool) -> str:
         """A value up to the text that ends its element, and that text."""
+        before, closing = around
         if is_raw(value.schema):
             return self._raw(value, closing, tool)
         if isinstance(value.schema, Mapping) and _parameter(self.syntax).item:
             bound, parts = _alternatives(value.schema, tool)
             if parts and value.name.count(_REFERENCE) <= _MAX_REFERENCES:
                 self._relax_beside(value, tool, _ANNOTATIONS | bound)
-                bodies = (self._inside(value.part(*part), closing, tool) for part in parts)
+                bodies = (self._inside(value.part(*part), around, tool) for part in parts)
                 return f"({' | '.join(map(self.lark.rule, bodies))})"
-        body = self._elements(value, tool) or self._json(value.whole, tool, f"/{value.name}")
+        body = self._elements(value, tool) or self._json(value.whole, tool, before, f"/{value.name}")
         return f"{body} {self.lark.spell(closing)}"
 
     def _elements(self, value: "_Value", tool: Tool) -> str | None:
@@ -212,14 +226,14 @@ class ArgumentGrammar:
         if is_raw(schema):
             return f"{self.lark.spell(mark)} {self._raw(value, mark, tool)}"
         if not isinstance(schema, Mapping) or value.name.count(_REFERENCE) > _MAX_REFERENCES:
-            return self._any_marked(mark)
+            return self._any_marked(mark, tool)
         bound, parts = _alternatives(schema, tool)
         if parts:
             self._relax_beside(value, tool, _ANNOTATIONS | bound)
             return f"({' | '.join(self.lark.rule(self._marked(value.part(*part), tool)) for part in parts)})"
         kind = schema.get("type")
         if kind in _SCALARS or "const" in schema or "enum" in schema:
-            return self._json(value.whole, tool, f"/{value.name}")
+            return self._json(value.whole, tool, value.key + _parameter(self.syntax).before_value, f"/{value.name}")
         if kind == "array" and isinstance(schema.get("items"), Mapping):
             self._relax_beside(value, tool, _ANNOTATIONS | {"type", "items"})
             item = self.lark.rule(self._marked(value.part("items", schema["items"]), tool))
@@ -230,15 +244,16 @@ class ArgumentGrammar:
             members = [value.part(key, each, key in required) for key, each in schema["properties"].items()]
             return f'"{{" {self._row([(part, self._marked_pair(part, tool)) for part in members], _COMMA)} "}}"'
         self._relax_beside(value, tool, _ANNOTATIONS | {"type"} if kind in ("array", "object") else _ANNOTATIONS)
-        return self._any_marked(mark)
+        return self._any_marked(mark, tool)
 
     def _relax_beside(self, value: "_Value", tool: Tool, bound: frozenset[str] | set[str]) -> None:
         for keyword in value.schema if isinstance(value.schema, Mapping) else ():
             if keyword not in bound:
                 self._relax(tool, f"/{value.name}:{keyword}", f"{keyword!r} cannot bind in this model's calls")
 
-    def _any_marked(self, mark: str) -> str:
+    def _any_marked(self, mark: str, tool: Tool) -> str:
         """Any value, nested as deeply as arguments are in practice."""
+        self._watch(marked_keys(mark), self._call_lead(tool))
         text = f"{self.lark.spell(mark)} {self.lark.until(mark)}"
         scalar = self.lark.rule(f'{text} | "true" | "false" | "null" | {_NUMBER}')
         found = scalar
@@ -257,7 +272,7 @@ class ArgumentGrammar:
             return '("True" | "False")'
         if is_simple and value.schema.get("type") == "null":
             return '"None"'
-        return self._json(value.whole, tool, f"/{value.name}")
+        return self._json(value.whole, tool, f"{value.name}=", f"/{value.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import llguidance
 
@@ -29,10 +29,12 @@ from proxy_inference_engine.state_machine.demand import (
 from proxy_inference_engine.state_machine.json_schema import (
     Spacing,
     UnenforceableSchema,
+    admits_other_keys,
     closed_grammar,
     json_grammar,
     leaves_open,
 )
+from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyGuard, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -68,6 +70,7 @@ class RootConstraint:
     route: Route | None
     vocabulary: GrammarVocabulary
     budget: "RootBudget | None" = None
+    keys: KeyGuard | None = None  # None: the grammar names all keys there can be
 
     @property
     def min_reasoning_tokens(self) -> int:
@@ -76,7 +79,16 @@ class RootConstraint:
     def start(self) -> RootMatcher:
         grammar = None if self.compiled is None else self.compiled.deep_copy()
         tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
-        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens)
+        keys = None if self.keys is None else self.keys.start()
+        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens, keys)
+
+
+class _Grammar(NamedTuple):
+    """The grammar of a root, as text and compiled, with what the grammar itself cannot say."""
+
+    text: str
+    compiled: llguidance.LLMatcher
+    keys: KeyGuard | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +158,14 @@ class MachineBuilder:
         self._tracks_states = tracks_states
         self.vocabulary = GrammarVocabulary(tokenizer, format.tokens)
         self._compiler = Compiler(self.vocabulary, limits)
+        self._key_tokens: dict[KeySpelling, KeyTokens] = {}
         self._machines: LruCache[Machine] = LruCache(_MAX_MACHINES, _MAX_BYTES)
 
     def warm(self) -> None:
         """Make now what the first grammar would wait for."""
         _ = self.vocabulary.ll
         self._compiler.warm()
+        self._tokens_of(JSON_KEYS)
 
     def close(self) -> None:
         """End the process that clients' grammars are tried in; it ends by itself when nobody has the builder."""
@@ -183,32 +197,43 @@ class MachineBuilder:
         root = build_root(demand, can_reason=self._thinking is not None, can_repeat=self._syntax.can_repeat)
         relaxed: list[str] = []
         try:
-            text, compiled = (None, None) if root.is_free else self._compile(root, relaxed, tenant)
+            grammar = None if root.is_free else self._compile(root, relaxed, tenant)
         except InvalidGrammar as error:
             return self._build_looser(root, demand, str(error), tenant)
         route = self._route(root, demand)
         constraint = None
-        if compiled is not None or route is not None:
-            budget = None
-            if route is not None and root.reasoning is not None and demand.max_reasoning_tokens is not None:
-                budget = RootBudget(self._write(root, [], rest_rule), route, self.vocabulary)
-            constraint = RootConstraint(text, compiled, route, self.vocabulary, budget)
+        if grammar is not None or route is not None:
+            text, compiled, keys = grammar or (None, None, None)
+            constraint = RootConstraint(text, compiled, route, self.vocabulary, self._budget(root, demand, route), keys)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
-    def _compile(self, root: Root, relaxed: list[str], tenant: str) -> tuple[str, llguidance.LLMatcher]:
-        """The grammar of a root, as text and compiled."""
-        text = self._write(root, relaxed, root_rule)
-        return text, self._compiler.compile(text, tenant)
+    def _budget(self, root: Root, demand: Demand, route: Route | None) -> RootBudget | None:
+        if route is None or root.reasoning is None or demand.max_reasoning_tokens is None:
+            return None
+        return RootBudget(self._write(root, [], {}, rest_rule), route, self.vocabulary)
 
-    def _write(self, root: Root, relaxed: list[str], rule: RootRule) -> str:
+    def _compile(self, root: Root, relaxed: list[str], tenant: str) -> _Grammar:
+        leads: Leads = {}
+        text = self._write(root, relaxed, leads, root_rule)
+        return _Grammar(text, self._compiler.compile(text, tenant), self._guard(leads))
+
+    def _write(self, root: Root, relaxed: list[str], leads: Leads, rule: RootRule) -> str:
         lark = Lark(self.vocabulary)
-        structured = None if root.structured is None else self._structured(lark, root, relaxed)
+        structured = None if root.structured is None else self._structured(lark, root, relaxed, leads)
         syntax = self._syntax_of(root)
-        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects)
+        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, leads)
         bodies = RootBodies(structured, arguments.write)
         return lark.finish(rule(lark, replace(self._format, calls=syntax), root, bodies))
 
-    def _structured(self, lark: Lark, root: Root, relaxed: list[str]) -> str:
+    def _guard(self, leads: Leads) -> KeyGuard | None:
+        return KeyGuard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
+
+    def _tokens_of(self, spelling: KeySpelling) -> KeyTokens:
+        if spelling not in self._key_tokens:
+            self._key_tokens[spelling] = KeyTokens(self.vocabulary.tokenizer, spelling)
+        return self._key_tokens[spelling]
+
+    def _structured(self, lark: Lark, root: Root, relaxed: list[str], leads: Leads) -> str:
         assert root.structured is not None
         match root.structured.format:
             case TextGrammar() as grammar:
@@ -218,7 +243,7 @@ class MachineBuilder:
             case TextWithout(strings):
                 return without_rule(lark, strings)
             case JsonObject():
-                return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
+                written = json_grammar({"type": "object"}, spacing=self.spacing)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
                 write = closed_grammar if root.closes_objects and leaves_open(schema) else json_grammar
@@ -230,7 +255,23 @@ class MachineBuilder:
                     message = f"the schema cannot be enforced ({where}): {error.reason}"
                     raise InvalidDemand(message, "output", place=place) from None
                 relaxed += written.relaxed
-                return lark.rule(written.lark)
+        if admits_other_keys(written.schema):
+            leads.setdefault(JSON_KEYS, {}).update(dict.fromkeys(self._structure_leads(root)))
+        return lark.rule(written.lark)
+
+    def _structure_leads(self, root: Root) -> Iterator[str]:
+        """What can stand before a structure, from where the answer or its reasoning ends."""
+        format = self._format
+        if root.is_raw:
+            yield START
+        elif format.channels is not None:
+            yield format.channels.answer + format.channels.message
+        else:
+            lead = "" if root.is_begun else format.lead.removeprefix(format.answer_start)
+            if root.reasoning is None or not root.reasoning.is_open:
+                yield START + lead
+            if root.reasoning is not None and format.thinking is not None:
+                yield format.thinking.closing + format.thinking.gap + lead
 
     def _build_looser(self, root: Root, demand: Demand, reason: str, tenant: str) -> Machine:
         """A machine without what the library cannot compile, where the client allows that, or raises InvalidDemand."""
@@ -315,7 +356,7 @@ def _syntax(format: Format) -> CallSyntax:
         return format.calls
     assert format.channels is not None, "a family has calls or channels"
     opening = format.channels.channel + format.channels.call
-    return CallSyntax(opening, opening, "", "", can_repeat=False)
+    return CallSyntax(opening, opening, format.channels.call_suffix + format.channels.message, "", can_repeat=False)
 
 
 def _thinking(format: Format) -> Thinking | None:

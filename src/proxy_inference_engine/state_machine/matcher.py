@@ -12,6 +12,7 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
+from proxy_inference_engine.state_machine.keys import KeyWatch
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from proxy_inference_engine.types import State
 
@@ -202,13 +203,21 @@ class RootMatcher:
         "_forced_left",
         "_grammar",
         "_is_stopped",
+        "_keys",
         "_num_tokens",
         "_tracker",
     )
 
-    def __init__(self, grammar: llguidance.LLMatcher | None, tracker: Tracker | None, num_tokens: int) -> None:
+    def __init__(
+        self,
+        grammar: llguidance.LLMatcher | None,
+        tracker: Tracker | None,
+        num_tokens: int,
+        keys: KeyWatch | None = None,
+    ) -> None:
         self._grammar = grammar
         self._tracker = tracker
+        self._keys = keys
         self._num_tokens = num_tokens
         self._bits = np.zeros((num_tokens + 31) // 32 * 4, np.uint8)
         self._address = self._bits.ctypes.data  # asked for once: it costs more than all else here
@@ -236,6 +245,8 @@ class RootMatcher:
         if self._grammar is None:
             return None if held is None else self._without(np.ones(self._num_tokens, np.bool_), held)
         allowed = self._work_out(self._grammar)
+        if self._keys is not None and (repeating := self._keys.held_ids(allowed)):
+            allowed = self._without(allowed, np.array(repeating, np.intp))
         return allowed if held is None else self._without(allowed, held)
 
     def forced(self) -> list[int]:
@@ -261,6 +272,8 @@ class RootMatcher:
             self._clock.pay()
         if self._tracker is not None:
             self._tracker.feed(token_id)
+        if self._keys is not None:
+            self._keys.feed(token_id)
 
     def _work_out(self, grammar: llguidance.LLMatcher) -> NDArray[np.bool_]:
         if self._allowed is None:
@@ -281,7 +294,7 @@ class RootMatcher:
 
     @staticmethod
     def _without(allowed: NDArray[np.bool_], held: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Hold the end of the reasoning back, unless nothing else is left."""
+        """Hold tokens back, unless nothing else is left."""
         freed = allowed.copy()
         freed[held] = False
         return freed if freed.any() else allowed

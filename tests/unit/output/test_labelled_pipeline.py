@@ -316,3 +316,13 @@ def test_entries_keep_their_alternatives() -> None:
     pipeline = Pipeline(PieceTokenizer([b"</think>", b"Hi", b"Ho"]), labels=labels_of({2: "</think>"}, is_open=True))
     (entry,) = logprobs_of(run(pipeline, stream))
     assert [top.token for top in entry.top] == ["Hi", "Ho"]
+
+
+@pytest.mark.parametrize("cut_at", ["}", "}}\n", '"Rome"'])
+def test_a_call_that_comes_again_up_to_the_limit(cut_at: str) -> None:
+    """Cut between the end of its arguments and its own, it is still the same call; cut before that, nobody knows."""
+    again = CALL[: CALL.index(cut_at) + len(cut_at)]
+    events = events_of(cut(f"{CALL}\n{again}".encode(), [20, 90]), reason="length", are_markers_tokens=False)
+    is_known = cut_at != '"Rome"'
+    assert sum(isinstance(event, CallStarted) for event in events) == (1 if is_known else 2)
+    assert ended_of(events).reason == ("stop" if is_known else "length")

@@ -51,6 +51,15 @@ def test_any_earlier_call_counts() -> None:
     assert is_repeated and [piece.index for piece in pieces if isinstance(piece, CallEnded)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("arguments", "is_repeated"), [("{}", True), ("{", False), ("", False)])
+def test_what_is_cut_off_is_no_news_where_it_was_said_before(arguments: str, is_repeated: bool) -> None:
+    subject = RepeatFilter()
+    for piece in (CallStarted(0, "f"), CallDelta(0, "{}"), CallEnded(0), CallStarted(1, "f"), CallDelta(1, arguments)):
+        subject.feed(piece)
+    told = subject.cut()
+    assert (told == []) == subject.is_repeated == is_repeated
+
+
 def test_what_is_held_can_be_released() -> None:
     subject = RepeatFilter()
     for piece in (CallStarted(0, "f"), CallDelta(0, "{}"), CallEnded(0)):

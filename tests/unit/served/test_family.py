@@ -7,6 +7,8 @@ import pytest
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import by_name
+from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
+from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.served.family import fit_family
 
@@ -43,3 +45,36 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
 def test_what_fails_is_refused_at_once() -> None:
     with pytest.raises(StartupError, match="the chat template fails: Never"):
         fit_family(Config(), ByteTokenizer(), BROKEN)
+
+
+TOOL_USE = (
+    "{% for t in tools %}<|tool|>{{ t.function.name }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.tool_calls %}{% for c in m.tool_calls %}<call>{{ c.function | tojson }}</call>{% endfor %}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}\n"
+)
+
+
+def test_a_template_for_tools_is_used_with_tools_alone() -> None:
+    """As Command R and Hermes 2 Pro have one."""
+    fitted = fit_family(Config(), ByteTokenizer(), OWN + "\n", tool_template=TOOL_USE)
+    renderer = PromptRenderer(ByteTokenizer(), fitted.format, fitted.template)
+    chat, tools = [Interaction.of(Role.USER, "Hi")], [Tool("get", "", {"type": "object", "properties": {}})]
+    plain = PromptRenderer(ByteTokenizer(), by_name("chatml"), OWN)
+    assert renderer.text(chat) == plain.text(chat) == "<|im_start|>user\nHi<|im_end|>"
+    asked = "<|tool|>get<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert renderer.reads_tools and renderer.text(chat, tools=tools) == asked
+    assert fitted.format.calls is not None and fitted.format.calls.opening == "<call>"
+    called = Interaction.of(Role.ASSISTANT, "", tool_calls=(ToolCall("1", "get", "{}"),))
+    past = renderer.text([*chat, called])  # nothing is offered any more
+    assert '<|im_end|>\n<|im_start|>assistant\n<call>{"name": "get"' in past and "<|tool|>" not in past
+
+
+@pytest.mark.parametrize("other", ["{% if %}", BROKEN, "{{ messages[0].content }}", ""])
+def test_a_template_for_tools_that_fails_is_left_out(other: str) -> None:
+    fitted = fit_family(Config(), ByteTokenizer(), OWN, tool_template=other)
+    assert fitted.template.source == OWN
+
+
+def test_a_template_for_tools_may_be_the_only_one() -> None:
+    assert fit_family(Config(), ByteTokenizer(), None, tool_template=TOOL_USE).template.source == TOOL_USE

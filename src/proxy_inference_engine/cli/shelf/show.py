@@ -30,7 +30,8 @@ def show(config: Config, *, model: str | None = None, as_json: bool = False) -> 
 def _facts(config: Config) -> dict[str, Any]:
     file = resolve(config.model, config.cache_dir)
     words, found = load_words(config), fit(config)
-    family = fit_family(config, words.tokenizer, words.chat_template, words.architecture, words.name).format
+    own = words.chat_template, words.architecture, words.name
+    family = fit_family(config, words.tokenizer, *own, tool_template=words.tool_template).format
     mmproj = find_mmproj(config.mmproj, file) if file.kind == "gguf" else None
     return {
         "name": file.name,

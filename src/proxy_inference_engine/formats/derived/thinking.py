@@ -16,7 +16,7 @@ from proxy_inference_engine.formats.derived.probe import (
 from proxy_inference_engine.formats.derived.units import common_start
 from proxy_inference_engine.formats.syntax import Thinking
 
-FIELDS = ("reasoning_content", "reasoning", "thinking", "tool_plan")  # what templates call it
+FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan")  # what templates call it
 _MARKER = r"(?:<[^<>\s]+>|\[/?[A-Z_]{2,}\])"
 _OPENING = re.compile(rf"({_MARKER}(?:\w+{_MARKER})?)((?:thought|analysis)?\s*)$")
 _CLOSING = re.compile(rf"\s*({_MARKER}(?:\w+{_MARKER})?)(\s*)")

@@ -13,7 +13,7 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.download.listing import RemoteFile
 from proxy_inference_engine.models.hub import HubName
 from proxy_inference_engine.models.resolve import FileKind, best_mmproj, matching, models_among, parts_of
-from proxy_inference_engine.runners.checkpoint import CONFIG, INDEX
+from proxy_inference_engine.runners.checkpoint import CONFIG, INDEX, TOOL_TEMPLATE
 
 _TOKENIZER = "tokenizer.json"
 _BESIDE_WEIGHTS = (
@@ -25,6 +25,7 @@ _BESIDE_WEIGHTS = (
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    TOOL_TEMPLATE,
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",

@@ -22,7 +22,7 @@ from proxy_inference_engine.models.profile import Profile, profile
 from proxy_inference_engine.models.resolve import ModelFile, resolve
 from proxy_inference_engine.models.watcher import Nobody, Watcher
 from proxy_inference_engine.runners.base import Runner, Tokenizer
-from proxy_inference_engine.runners.checkpoint import CONFIG, read_optional
+from proxy_inference_engine.runners.checkpoint import CONFIG, read_optional, read_tool_template
 from proxy_inference_engine.runners.llama_cpp.library import start
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.team import share_passes
@@ -60,6 +60,7 @@ class Words(NamedTuple):
     chat_template: str | None
     architecture: str
     name: str
+    tool_template: str | None = None
 
     @property
     def profile(self) -> Profile:
@@ -72,9 +73,9 @@ def load_words(config: Config) -> Words:
     if choose_engine(config, file) == "mlx":
         architecture = str(read_optional(file.path / CONFIG).get("model_type", ""))
         tokenizer, template = _mlx().load_tokenizer(file)
-        return Words(tokenizer, template, architecture, file.name)
+        return Words(tokenizer, template, architecture, file.name, read_tool_template(file.path))
     model = Model(file.path, vocab_only=True, library=start(config.llama_library))
-    return Words(Vocabulary(model), model.chat_template, model.architecture, file.name)
+    return Words(Vocabulary(model), model.chat_template, model.architecture, file.name, model.tool_template)
 
 
 class _Loaded(NamedTuple):

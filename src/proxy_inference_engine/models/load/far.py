@@ -15,7 +15,7 @@ from proxy_inference_engine.models.allotment import read_words
 from proxy_inference_engine.models.resolve import ModelFile, resolve_words
 from proxy_inference_engine.models.watcher import Watcher
 from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer
-from proxy_inference_engine.runners.checkpoint import CONFIG, read_chat_template, read_optional
+from proxy_inference_engine.runners.checkpoint import CONFIG, read_chat_template, read_optional, read_tool_template
 from proxy_inference_engine.runners.llama_cpp.library import start
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
@@ -82,13 +82,14 @@ class _Read(NamedTuple):
     architecture: str
     prefix: tuple[int, ...]  # around a text that is embedded
     suffix: tuple[int, ...]
+    tool_template: str | None
 
 
 def _load_words(config: Config, file: ModelFile) -> FarWords:
     read = _read_gguf(config, file) if file.kind == "gguf" else _read_folder(file)
     facts = read_words(file)
     generation = read_optional(file.path / "generation_config.json") if file.kind == "safetensors" else {}
-    said = "\0".join((*config.url, config.far_model or "", read.chat_template or ""))
+    said = "\0".join((*config.url, config.far_model or "", read.chat_template or "", read.tool_template or ""))
     info = ModelInfo(
         name=file.name,
         architecture=read.architecture,
@@ -100,6 +101,7 @@ def _load_words(config: Config, file: ModelFile) -> FarWords:
         weight_bytes=0,
         kv_bytes_per_token=0,
         generation=generation,
+        tool_template=read.tool_template,
     )
     embedding = EmbeddingInfo("last", facts.num_dimensions, facts.context_tokens, read.prefix, (), read.suffix)
     return FarWords(read.tokenizer, info, embedding)
@@ -109,7 +111,7 @@ def _read_gguf(config: Config, file: ModelFile) -> _Read:
     model = Model(file.path, vocab_only=True, library=start(config.llama_library))
     tokenizer = Vocabulary(model)
     prefix = () if tokenizer.bos_id is None else (tokenizer.bos_id,)
-    return _Read(tokenizer, model.chat_template, model.architecture, prefix, ())
+    return _Read(tokenizer, model.chat_template, model.architecture, prefix, (), model.tool_template)
 
 
 def _read_folder(file: ModelFile) -> _Read:
@@ -122,4 +124,5 @@ def _read_folder(file: ModelFile) -> _Read:
 
     tokenizer = load_vocabulary(file.path)
     architecture = str(read_optional(file.path / CONFIG).get("model_type", ""))
-    return _Read(tokenizer, read_chat_template(file.path), architecture, *tokenizer.frame)
+    templates = read_chat_template(file.path), read_tool_template(file.path)
+    return _Read(tokenizer, templates[0], architecture, *tokenizer.frame, templates[1])

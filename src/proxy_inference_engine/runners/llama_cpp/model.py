@@ -105,8 +105,17 @@ class Model:
 
     @property
     def chat_template(self) -> str | None:
-        text = self.llama.llama_model_chat_template(self.handle, None)
-        return text.decode(errors="replace") if text else None
+        return self._template(None)
+
+    @property
+    def tool_template(self) -> str | None:
+        """The chat template for conversations with tools, where that is one of its own."""
+        return self._template(b"tool_use")
+
+    def _template(self, name: bytes | None) -> str | None:
+        text = self.llama.llama_model_chat_template(self.handle, name)
+        # For a model without one the library may answer with the name of one of its own.
+        return text.decode(errors="replace") if text and b"{" in text else None
 
     @property
     def generation(self) -> dict[str, str]:

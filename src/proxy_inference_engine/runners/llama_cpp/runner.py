@@ -253,4 +253,5 @@ class LlamaRunner:
             kv_bytes_per_token=token_bytes,
             can_generate=model.can_generate,
             generation=model.generation,
+            tool_template=model.tool_template,
         )

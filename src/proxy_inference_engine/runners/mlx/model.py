@@ -20,6 +20,7 @@ from proxy_inference_engine.runners.checkpoint import (
     Json,
     read_chat_template,
     read_object,
+    read_tool_template,
     weight_files,
 )
 from proxy_inference_engine.runners.mlx import library
@@ -69,6 +70,7 @@ def load_model(path: Path, name: str) -> MlxModel:
         num_parameters=num_parameters(model, weights),
         weight_bytes=sum(values.nbytes for values in weights.values()),
         kv_bytes_per_token=kv_bytes_per_token(config, model, weights),
+        tool_template=read_tool_template(path),
     )
     return MlxModel(path, config, model, vocabulary, info)
 
@@ -113,7 +115,8 @@ def _fingerprint(path: Path, files: list[Path]) -> str:
     digest = hashlib.sha256(library.version().encode())
     for name in (CONFIG, "tokenizer.json", "tokenizer_config.json"):
         digest.update(_bytes(path / name))
-    digest.update((read_chat_template(path) or "").encode())
+    for template in (read_chat_template(path), read_tool_template(path)):
+        digest.update((template or "").encode())
     for file in files:
         digest.update(f"{file.name} {file.stat().st_size}\n".encode())
         for sample in _samples(file):

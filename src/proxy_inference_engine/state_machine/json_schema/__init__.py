@@ -2,7 +2,7 @@
 
 from proxy_inference_engine.state_machine.json_schema.closing import closed_grammar
 from proxy_inference_engine.state_machine.json_schema.contradictions import reconciled
-from proxy_inference_engine.state_machine.json_schema.document import leaves_open
+from proxy_inference_engine.state_machine.json_schema.document import admits_other_keys, leaves_open
 from proxy_inference_engine.state_machine.json_schema.errors import ImpossibleSchema, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.rewriter import json_grammar
 from proxy_inference_engine.state_machine.json_schema.text import JsonGrammar, Spacing
@@ -12,6 +12,7 @@ __all__ = [
     "JsonGrammar",
     "Spacing",
     "UnenforceableSchema",
+    "admits_other_keys",
     "closed_grammar",
     "json_grammar",
     "leaves_open",

@@ -8,12 +8,14 @@ from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
+    BRANCHING,
     LISTS,
     MAPS,
     SHAPES,
     SINGLE,
     Schema,
     draft_of,
+    kinds_of,
 )
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
@@ -59,6 +61,23 @@ def leaves_open(value: Any) -> bool:
             stack += one.values()
         elif isinstance(one, list | tuple):
             stack += one
+    return False
+
+
+def admits_other_keys(schema: Schema) -> bool:
+    """Whether an object of a rewritten schema may have keys that the schema does not name."""
+    stack = [schema]
+    while stack:
+        one = stack.pop()
+        if one is True or one == {}:
+            return True
+        if not isinstance(one, dict) or "enum" in one or "const" in one:
+            continue
+        stack += [below for _, below in children(one)]
+        kinds = kinds_of(one) if "type" in one or not one.keys() & BRANCHING else frozenset()
+        is_open = "object" in kinds and one.get("additionalProperties") is not False
+        if is_open or one.get("patternProperties") or ("array" in kinds and "items" not in one):
+            return True
     return False
 
 

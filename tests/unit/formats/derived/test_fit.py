@@ -145,7 +145,7 @@ def test_ids_are_as_the_template_wants_them() -> None:
     assert "</do>abc123def" in text(strict, history, [TOOL]), "one that is long enough stays"
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking", "thought"])
 def test_reasoning_is_handed_over_by_its_name(field: str) -> None:
     source = LINES.replace(
         "{{ m.content", f"{{% if m.{field} %}}<mull>think {{{{ m.{field} }}}}</mull>\n{{% endif %}}{{{{ m.content"

@@ -171,6 +171,7 @@ def test_revisions(hub: Hub, cache: Path, revision: str) -> None:
 
 def test_only_what_a_folder_of_safetensors_needs(hub: Hub, cache: Path) -> None:
     wanted = FOLDER | {"chat_template.jinja": b"x", "preprocessor_config.json": b'{"b": 2}'}
+    wanted["additional_chat_templates/tool_use.jinja"] = b"y"
     unwanted = (
         "modeling.py",
         "pytorch_model.bin",
@@ -178,10 +179,12 @@ def test_only_what_a_folder_of_safetensors_needs(hub: Hub, cache: Path) -> None:
         "a.pkl",
         "onnx/model.onnx",
         "original/model.safetensors",
+        "additional_chat_templates/rag.jinja",
     )
     hub.repositories[NAME] = {**dict.fromkeys(unwanted, b"never"), **wanted}
     snapshot = fetch(hub)
-    assert {path.name: path.read_bytes() for path in snapshot.rglob("*")} == wanted
+    found = {str(path.relative_to(snapshot)): path for path in snapshot.rglob("*") if path.is_file()}
+    assert {name: path.read_bytes() for name, path in found.items()} == wanted
     assert sorted(hub.paths) == sorted(wanted)
     assert hub.paths[-1] == "model.safetensors"
 

@@ -39,7 +39,7 @@ def test_a_folder_runs_on_mlx(folder: Path, engine: str) -> None:
 
 
 def test_the_tokenizer_alone(folder: Path) -> None:
-    tokenizer, template, architecture, name = load_words(Config(model=str(folder)))
+    tokenizer, template, architecture, name, _ = load_words(Config(model=str(folder)))
     assert (architecture, name) == ("llama", "llama")
     assert tokenizer.encode("The river") and template is not None and "<|im_start|>" in template
 

@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.runners.checkpoint import read_chat_template
+from proxy_inference_engine.runners.checkpoint import read_chat_template, read_tool_template
 from proxy_inference_engine.runners.mlx.model import MlxModel, load_model
 from tests import tiny
 from tests.tiny.vocabulary import CHATML, NUM_TOKENS
@@ -94,6 +94,19 @@ def test_the_chat_template_of_each_place(tmp_path: Path) -> None:
     assert read_chat_template(tmp_path) == "from json"
     (tmp_path / "chat_template.jinja").write_text("from jinja")
     assert read_chat_template(tmp_path) == "from jinja"
+
+
+def test_the_template_for_tools_of_each_place(tmp_path: Path) -> None:
+    tiny.write_byte_tokenizer(tmp_path)
+    assert read_tool_template(tmp_path) is None
+    named = [{"name": name, "template": name} for name in ("rag", "tool_use", "default")]
+    change(tmp_path / "tokenizer_config.json", chat_template=named)
+    assert (read_chat_template(tmp_path), read_tool_template(tmp_path)) == ("default", "tool_use")
+    change(tmp_path / "tokenizer_config.json", chat_template=named[:1])
+    assert (read_chat_template(tmp_path), read_tool_template(tmp_path)) == (None, None)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("from jinja")
+    assert read_tool_template(tmp_path) == "from jinja"
 
 
 def test_a_model_without_a_template(tmp_path: Path) -> None:

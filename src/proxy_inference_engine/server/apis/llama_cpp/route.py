@@ -42,7 +42,7 @@ async def native_infill(http: HttpRequest) -> Response:
 
 async def _answer(exchange: Exchange[Any], asks: Sequence[Ask], prompts: Sequence[str]) -> Response:
     body: NativeFields = exchange.body
-    if body.n > 1 or body.best_of is not None:
+    if body.n > 1 or body.num_candidates is not None:
         raise InvalidRequest("This route answers each prompt once.", param="n" if body.n > 1 else "best_of")
     with await exchange.answer(*asks) as stream:
         shape = NativeShape(

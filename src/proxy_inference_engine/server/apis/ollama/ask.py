@@ -54,7 +54,8 @@ def make_generate_ask(body: OllamaGenerate, model: ServedModel, tenant: str) -> 
     """A prompt as a conversation of one question, or as it is. Raises ClientError that names the parameter."""
     if body.raw or body.suffix:
         _check_raw(body)
-        return _ask(body, RawPrompt(body.prompt, body.suffix), Demand(output=_output(body.format)), tenant)
+        demand = Demand(output=_output(body.format), closes_objects=True)
+        return _ask(body, RawPrompt(body.prompt, body.suffix), demand, tenant)
     reasoning = _reasoning(body, model)
     question = Interaction(Role.USER, (*_images(body.images, "images"), Content.of(body.prompt)))
     turns = [Interaction.of(Role.SYSTEM, body.system), question] if body.system else [question]
@@ -113,7 +114,7 @@ def _name_demand(error: InvalidDemand, _demand: Demand) -> str:
 
 
 def _demand(wanted: OllamaFormat | None, tools: tuple[Tool, ...], reasoning: ReasoningWishes) -> Demand:
-    return Demand(output=_output(wanted), tools=tools, can_reason=reasoning.is_wanted)
+    return Demand(output=_output(wanted), tools=tools, can_reason=reasoning.is_wanted, closes_objects=True)
 
 
 def _output(wanted: OllamaFormat | None) -> OutputFormat:

@@ -38,9 +38,11 @@ def structured_outputs(value: Any, body: OtherBody) -> OurFields:
         raise NotRead
     given = {name: each for name, each in value.items() if each not in (None, False)}
     readers = {"json": json_schema, "regex": regex, "choice": choice, "grammar": grammar, "json_object": json_object}
+    if "structural_tag" in given:
+        raise InvalidRequest("Structural tags are not read here.", param="structured_outputs.structural_tag")
     found = [name for name in readers if name in given]
-    if len(found) != 1 or "structural_tag" in given:
-        raise NotRead
+    if len(found) != 1:
+        raise InvalidRequest("One constraint is expected, of: " + ", ".join(readers) + ".", param="structured_outputs")
     return readers[found[0]](given[found[0]], body)
 
 

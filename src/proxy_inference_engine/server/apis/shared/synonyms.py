@@ -70,7 +70,7 @@ WORDS: dict[str, Word] = {
         Word("functions", _OLD_OPENAI, "`tools`; the answer has `function_call`", readings.functions, ([],)),
         Word("function_call", _OLD_OPENAI, "`tool_choice`", readings.function_call, ()),
         Word("tool_choice", "Mistral, Anthropic", '`"any"` and other forms: `tool_choice`', readings.tool_choice),
-        *_asks_nothing(_LLAMA, parse_tool_calls=True, thinking_forced_open=False),
+        *_asks_nothing(_LLAMA, parse_tool_calls=True, thinking_forced_open=False, reasoning_in_content=False),
         # The length
         Word("n_predict", _LLAMA, "`max_tokens`; below 0: no limit", readings.max_tokens),
         Word("max_new_tokens", f"{_WEBUI}, {_SGLANG}", "`max_tokens`", readings.max_tokens),
@@ -108,6 +108,8 @@ WORDS: dict[str, Word] = {
         *_skipped(_TABBY, dry_range=0, sampler_priority=[], sampler_order=[]),
         # The server
         *_skipped(_LLAMA, cache_prompt=True, id_slot=-1, verbose=False, response_fields=[], reasoning_format="auto"),
+        *_skipped(_LLAMA, **{"speculative.n_max": 16, "speculative.n_min": 0, "speculative.p_min": 0.75}),
+        *_asks_nothing("several", store=False, response_prefix=""),
         *_skipped(_VLLM, request_id="", kv_transfer_params={}, mm_processor_kwargs={}),
         *_skipped(_ROUTERS, provider={}, route="", plugins=[], transforms=[], usage={"include": True}, models=[]),
         Word("stream_options", _VLLM, "without `continuous_usage_stats`", readings.stream_options),
@@ -116,7 +118,7 @@ WORDS: dict[str, Word] = {
         Word("reasoning", _ROUTERS, "`reasoning_effort`, `reasoning_budget_tokens`", readings.reasoning, ({},)),
         Word("thinking", _ROUTERS, "`enable_thinking`, `reasoning_budget_tokens`", readings.thinking, ({},)),
         *_called("reasoning_budget_tokens", "Qwen", "thinking_budget", neutral=(-1,)),
-        *_called("reasoning_budget_tokens", _LLAMA, "thinking_budget_tokens", neutral=(-1,)),
+        *_called("reasoning_budget_tokens", _LLAMA, "thinking_budget_tokens", "reasoning_budget", neutral=(-1,)),
     )
 }  # fmt: skip
 

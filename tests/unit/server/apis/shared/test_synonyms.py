@@ -76,6 +76,7 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"reasoning": {"max_tokens": 10}}, {"reasoning_budget_tokens": 10}),
     ({"thinking": {"type": "enabled", "budget_tokens": 10}}, {"enable_thinking": True, "reasoning_budget_tokens": 10}),
     ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+    ({"reasoning_budget": 10}, {"reasoning_budget_tokens": 10}),
     (
         {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": False}},
         {"stream": True, "stream_options": {"include_usage": True}},
@@ -136,6 +137,9 @@ def test_what_changes_nothing_here_is_named() -> None:
         ({"n_predict": 5, "max_tokens": 6}, "n_predict"),
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_choice": []}, "guided_choice"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
+        ({"structured_outputs": {"backend": "xgrammar"}}, "structured_outputs"),
         ({"grammar": "root ::= nothing"}, "grammar"),
         ({"functions": [{"name": "a b"}]}, "functions"),
         ({"n_predict": 5, "tempratur": 1}, "tempratur"),
