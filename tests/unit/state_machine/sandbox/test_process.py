@@ -264,7 +264,7 @@ def test_where_no_process_can_start_it_says_so(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is seen on Linux")
 def test_a_process_that_a_grammar_left_large_is_replaced() -> None:
     """Or a grammar would be blamed for what the ones before it took."""
-    sandbox = make(max_bytes=128 << 20)
+    sandbox = make(max_bytes=80 << 20)
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
     sandbox.check('start: %json {"type": "integer", "multipleOf": 99991}')
