@@ -67,6 +67,7 @@ class Product : public ggml::TensorTraits {
         auto at = reinterpret_cast<char *>(aligned(reinterpret_cast<size_t>(params->wdata)));
         auto strips = reinterpret_cast<Piece *>(at);
         auto panels = at + plan.strips_bytes() + params->ith * plan.panels_bytes();
+        if (plan.num_strips == 1) fetch(plan, *op->src[0], params->ith * plan.panels_a_chunk, 0, plan.units);
         round_columns(plan, *params, *op->src[1], strips);
         if (params->ith == 0) {
             functions.chunk_set(params->threadpool, params->nth);
@@ -89,7 +90,7 @@ class Product : public ggml::TensorTraits {
     struct Plan {
         const Kernel & kernel;
         int64_t rows, columns, num_strips, num_panels, panels_a_chunk, num_chunks;
-        int units;
+        int units, num_threads;
 
         Plan(const Kernel & kernel, const ggml::Tensor & op, int num_threads)
             : kernel(kernel),
@@ -97,7 +98,8 @@ class Product : public ggml::TensorTraits {
               columns(op.src[1]->ne[1]),
               num_strips(divided(columns, COLUMNS)),
               num_panels(divided(rows, ROWS)),
-              units(static_cast<int>(op.src[0]->ne[0] / WIDTH)) {
+              units(static_cast<int>(op.src[0]->ne[0] / WIDTH)),
+              num_threads(num_threads) {
             const int64_t that_fit = CACHE_BYTES / (kernel.unit_bytes * units);
             const int64_t fair = num_panels / (4 * num_threads);  // so that nobody waits long for the last one
             panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}));
@@ -110,6 +112,10 @@ class Product : public ggml::TensorTraits {
         int rows_from(int64_t row) const { return static_cast<int>(std::min<int64_t>(ROWS, rows - row)); }
         int columns_of(int64_t strip) const {
             return static_cast<int>(std::min<int64_t>(COLUMNS, columns - strip * COLUMNS));
+        }
+        size_t bytes_of(int units) const { return kernel.block_bytes * (units * WIDTH / kernel.block_values); }
+        const char * find(const ggml::Tensor & weights, int64_t panel, int unit) const {
+            return static_cast<const char *>(weights.data) + weights.nb[1] * panel * ROWS + bytes_of(unit);
         }
         int64_t end_of(int64_t chunk) const { return std::min(num_panels, (chunk + 1) * panels_a_chunk); }
     };
@@ -131,26 +137,27 @@ class Product : public ggml::TensorTraits {
     static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
-        const size_t run_bytes = kernel.block_bytes * (RUN * WIDTH / kernel.block_values);
-        const int columns = plan.columns_of(0);
         alignas(LINE) char packed[RUN * MAX_UNIT_BYTES];
         for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p++) {
-            const int64_t row = p * ROWS;
-            auto from = static_cast<const char *>(weights.data) + weights.nb[1] * row;
+            const int64_t next = p + 1 < plan.end_of(chunk) ? p + 1 : plan.panels_a_chunk * (chunk + plan.num_threads);
             alignas(LINE) Sums sums{};
-            for (int u = 0; u < plan.units; u += RUN, from += run_bytes) {
+            for (int u = 0; u < plan.units; u += RUN) {
                 const int units = std::min(RUN, plan.units - u);
-                if (row + ROWS < plan.rows) fetch(from + weights.nb[1] * ROWS, weights.nb[1], run_bytes);
-                kernel.pack(from, weights.nb[1], plan.rows_from(row), units, packed);
-                kernel.compute(packed, strip + u, units, columns, sums);
+                fetch(plan, weights, next, u, units);
+                kernel.pack(plan.find(weights, p, u), weights.nb[1], plan.rows_from(p * ROWS), units, packed);
+                kernel.compute(packed, strip + u, units, plan.columns_of(0), sums);
             }
-            write(plan, op, row, 0, sums);
+            write(plan, op, p * ROWS, 0, sums);
         }
     }
 
-    // The next panel's bytes of the same place, meanwhile: 16 short rows at once are too many for the processor to foresee.
-    static void fetch(const char * from, size_t row_bytes, size_t bytes) {
-        for (int i = 0; i < ROWS; i++, from += row_bytes) {
+    // What this thread will probably pack next, long before it does: 16 rows at once are too many for the processor to
+    // foresee. Inlined, since GCC leaves out calls of a function that only fetches.
+    __attribute__((always_inline)) static void fetch(const Plan & plan, const ggml::Tensor & weights, int64_t panel, int unit, int units) {
+        if (panel >= plan.num_panels) return;
+        const char * from = plan.find(weights, panel, unit);
+        const size_t bytes = plan.bytes_of(units);
+        for (int i = 0; i < plan.rows_from(panel * ROWS); i++, from += weights.nb[1]) {
             for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at, 0, 2);
         }
     }
@@ -160,8 +167,8 @@ class Product : public ggml::TensorTraits {
         const int64_t first = chunk * plan.panels_a_chunk;
         const ggml::Tensor & weights = *op.src[0];
         for (int64_t p = first; p < plan.end_of(chunk); p++) {
-            plan.kernel.pack(static_cast<const char *>(weights.data) + weights.nb[1] * p * ROWS, weights.nb[1],
-                             plan.rows_from(p * ROWS), plan.units, panels + plan.panel_bytes() * (p - first));
+            plan.kernel.pack(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), plan.units,
+                             panels + plan.panel_bytes() * (p - first));
         }
         for (int64_t s = 0; s < plan.num_strips; s++) {
             for (int64_t p = first; p < plan.end_of(chunk); p++) {
