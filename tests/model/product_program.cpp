@@ -13,9 +13,10 @@ struct Head {
 
 std::vector<ggml::BufferType *> types;
 
-ggml::Tensor make_tensor(ggml::Type type, int64_t width, int64_t count, size_t value_bytes, size_t row_bytes, void * data) {
+ggml::Tensor make_tensor(int64_t type, int64_t width, int64_t count, size_t value_bytes, size_t row_bytes,
+                         void * data) {
     ggml::Tensor tensor{};
-    tensor.type = type;
+    tensor.type = static_cast<ggml::Type>(type);
     const int64_t ne[4] = {width, count, 1, 1};
     std::copy(ne, ne + 4, tensor.ne);
     tensor.nb[0] = value_bytes;
@@ -33,7 +34,7 @@ bool compute(const Head & head) {
     const auto floats = [](int64_t width, std::vector<float> & data) {
         return make_tensor(ggml::F32, width, data.size() / width, sizeof(float), sizeof(float) * width, data.data());
     };
-    auto from = make_tensor(static_cast<ggml::Type>(head.format), head.width, head.rows, 1, head.row_bytes, weights.data());
+    auto from = make_tensor(head.format, head.width, head.rows, 1, head.row_bytes, weights.data());
     auto given = floats(head.width, columns), to = floats(head.rows, result);
     to.src[0] = &from;
     to.src[1] = &given;

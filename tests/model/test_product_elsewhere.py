@@ -3,6 +3,7 @@ the plain product at the same edges. Debian's packages `g++-aarch64-linux-gnu` a
 variant for AVX-VNNI runs here in the longer encoding of AVX-512. Skipped where one of them is missing.
 """
 
+import ctypes
 import shutil
 import struct
 import subprocess
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.llama_cpp.library import start
 from proxy_inference_engine.runners.llama_cpp.product import build
+from proxy_inference_engine.runners.llama_cpp.product.hook import Product
 from proxy_inference_engine.runners.llama_cpp.quantisation import Floats
 from tests.model.plain_product import (
     FEW,
@@ -130,3 +132,17 @@ def test_a_variant_shares_no_function(tmp_path: Path, variant: build.Variant) ->
     assert "_ZN7product" in symbols
     assert not [name for name, kind in kinds.items() if kind in ("T", "W")]
     assert not [name for name in kinds if "GLOBAL__sub" in name]
+
+
+def test_what_the_compiler_does_not_know_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = build.find_compiler()
+    if compiler is None or build.missing_features() or len(build.variants()) < 2:
+        pytest.skip("without a compiler, or only one variant")
+    unknown = build.variants()[0].flags[-1]
+    older = tmp_path / "older"
+    older.write_text(f'#!/bin/sh\ncase "$*" in *{unknown}*) exit 1;; esac\nexec {" ".join(compiler)} "$@" -O0\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("CXX", str(older))
+    monkeypatch.setattr(build, "product_path", lambda: tmp_path / "product.so")
+    found = Product(ctypes.CDLL(str(build.build())), tmp_path).variants
+    assert found and "AVX-512 VNNI" not in found

@@ -82,7 +82,8 @@ inline float as_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND
 inline float largest(Floats a, Floats b) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const auto size = [&](__m256 floats) { return _mm256_andnot_ps(sign, floats); };
-    const __m256 eight = _mm256_max_ps(_mm256_max_ps(size(a.low), size(a.high)), _mm256_max_ps(size(b.low), size(b.high)));
+    const auto larger = [&](Floats floats) { return _mm256_max_ps(size(floats.low), size(floats.high)); };
+    const __m256 eight = _mm256_max_ps(larger(a), larger(b));
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));

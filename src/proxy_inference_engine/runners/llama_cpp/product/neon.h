@@ -59,8 +59,12 @@ inline void store(float * to, Floats floats) {
     for (int i = 0; i < 4; i++) vst1q_f32(to + 4 * i, floats.part[i]);
 }
 inline Floats operator*(Floats a, Floats b) { EACH(Floats, vmulq_f32(a.part[i], b.part[i])); }
-inline Floats add_product(Floats sum, Floats a, Floats b) { EACH(Floats, vfmaq_f32(sum.part[i], a.part[i], b.part[i])); }
-inline Floats take_product(Floats sum, Floats a, Floats b) { EACH(Floats, vfmsq_f32(sum.part[i], a.part[i], b.part[i])); }
+inline Floats add_product(Floats sum, Floats a, Floats b) {
+    EACH(Floats, vfmaq_f32(sum.part[i], a.part[i], b.part[i]));
+}
+inline Floats take_product(Floats sum, Floats a, Floats b) {
+    EACH(Floats, vfmsq_f32(sum.part[i], a.part[i], b.part[i]));
+}
 inline Floats to_floats(Quads numbers) { EACH(Floats, vcvtq_f32_s32(vreinterpretq_s32_u32(numbers.part[i]))); }
 inline Floats to_floats(const uint16_t (&halves)[product::ROWS]) {
     EACH(Floats, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves + 4 * i))));

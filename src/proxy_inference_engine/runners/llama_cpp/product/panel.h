@@ -134,8 +134,7 @@ struct FormatMinimum {
     // 16 of every 32 values. 32 bytes have two units: their low halves, then the high ones.
     template <int HALF>
     static void pack_half(const Rows & rows, Unit * units) {
-        constexpr size_t FIFTH = (HAS_FIFTH ? 16 : 0) + PART * HALF;
-        const Turned fifth(rows, FIFTH);
+        const Turned fifth(rows, sizeof(Four) - sizeof(Four::q) + PART * HALF);  // where there is one
 #pragma GCC unroll 4
         for (int two = 0; two < UNITS / 2; two++) {
             const Turned turned(rows, offsetof(Block, q) + 32 * two + PART * HALF);
@@ -201,7 +200,10 @@ template <class Format>
 void pack(const char * first, size_t row_bytes, int count, int units, void * panel) {
     Rows rows(first, row_bytes, count);
     const auto to = static_cast<typename Format::Unit *>(panel);
-    for (int u = 0; u < units; u += Format::UNITS, rows.skip(sizeof(typename Format::Block))) Format::pack(rows, to + u);
+    for (int u = 0; u < units; u += Format::UNITS) {
+        Format::pack(rows, to + u);
+        rows.skip(sizeof(typename Format::Block));
+    }
 }
 
 }  // namespace

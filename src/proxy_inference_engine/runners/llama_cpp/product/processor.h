@@ -21,9 +21,11 @@ struct Processor {
         const uint32_t kept = basic.has(basic.c, 27) ? kept_registers() : 0;
         const bool keeps_256 = (kept & 0x06) == 0x06, keeps_512 = (kept & 0xe6) == 0xe6;
         avx2 = keeps_256 && basic.has(basic.c, 12) && basic.has(basic.c, 29) && extended.has(extended.b, 5);
-        avx_vnni = avx2 && more.has(more.a, 4);
+        avx_vnni = avx2 && extended.a >= 1 && more.has(more.a, 4);
         avx512_vnni = avx2 && keeps_512 && extended.has(extended.c, 11);
-        for (const int part : {16, 17, 30, 31}) avx512_vnni = avx512_vnni && extended.has(extended.b, part);  // F DQ BW VL
+        for (const int part : {16, 17, 30, 31}) {  // F, DQ, BW, VL
+            avx512_vnni = avx512_vnni && extended.has(extended.b, part);
+        }
     }
 
   private:

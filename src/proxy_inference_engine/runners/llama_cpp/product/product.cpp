@@ -1,6 +1,6 @@
-// ggml's product of quantised weights and columns, computed here instead: ggml asks those who registered an extra buffer
-// type before it computes anything itself, on every thread of its own team. Weights stay as they lie. 16 rows of them,
-// a panel, are packed into the cache and used for all columns.
+// ggml's product of quantised weights and columns, computed here instead: ggml asks those who registered an extra
+// buffer type before it computes anything itself, on every thread of its own team. Weights stay as they lie. 16 rows of
+// them, a panel, are packed into the cache and used for all columns.
 //
 // Here is what all processors share, compiled for the least of them; compiled by build.py, let in by hook.py.
 
@@ -18,7 +18,6 @@ namespace {
 constexpr size_t CACHE_BYTES = 384 * 1024;  // for panels, of a second-level cache that has to hold a strip too
 constexpr size_t LINE = 64;
 constexpr int RUN = 8;  // units that are packed at a time where nobody needs them again
-constexpr size_t MAX_UNIT_BYTES = 640;
 
 struct Choice {
     const Variant * variant;
@@ -153,7 +152,8 @@ class Product : public ggml::TensorTraits {
 
     // What this thread will probably pack next, long before it does: 16 rows at once are too many for the processor to
     // foresee. Inlined, since GCC leaves out calls of a function that only fetches.
-    __attribute__((always_inline)) static void fetch(const Plan & plan, const ggml::Tensor & weights, int64_t panel, int unit, int units) {
+    __attribute__((always_inline)) static void fetch(const Plan & plan, const ggml::Tensor & weights, int64_t panel,
+                                                     int unit, int units) {
         if (panel >= plan.num_panels) return;
         const char * from = plan.find(weights, panel, unit);
         const size_t bytes = plan.bytes_of(units);

@@ -77,7 +77,9 @@ void add_units(const void * panel, const Piece * strip, int units, int from, pro
 // for each number of columns: they would take a quarter of a minute to compile.
 template <class Format, int COUNT>
 void add_columns(const void * panel, const Piece * strip, int units, int from, int columns, product::Sums & sums) {
-    for (; from + COUNT - COUNT / 4 <= columns; from += COUNT) add_units<Format, COUNT>(panel, strip, units, from, sums);
+    for (; from + COUNT - COUNT / 4 <= columns; from += COUNT) {
+        add_units<Format, COUNT>(panel, strip, units, from, sums);
+    }
     if constexpr (COUNT > 1) add_columns<Format, COUNT / 2>(panel, strip, units, from, columns, sums);
 }
 
@@ -86,8 +88,8 @@ void compute(const void * panel, const Piece * strip, int units, int columns, pr
     add_columns<Format, BREADTH>(panel, strip, units, 0, columns, sums);
 }
 
-// As many multiplications as there can be, with all numbers in registers and weights small enough for every variant. The
-// result keeps the compiler from leaving it all out, and `hidden` from doing it once.
+// As many multiplications as there can be, with all numbers in registers and weights small enough for every variant.
+// The result keeps the compiler from leaving it all out, and `hidden` from doing it once.
 int32_t peak(int64_t times) {
     const int8_t column[4] = {1, 1, 1, 1};
     Chain<FormatQ4_K::MOST> chains[PEAK_CHAINS];
@@ -109,6 +111,7 @@ int32_t peak(int64_t times) {
 
 template <class Format>
 constexpr product::Kernel make_kernel() {
+    static_assert(sizeof(typename Format::Unit) <= product::MAX_UNIT_BYTES);
     return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),
             round_column<Format>,  pack<Format>,                   compute<Format>};
 }

@@ -12,6 +12,7 @@ namespace product {
 constexpr int ROWS = 16;     // of a panel
 constexpr int WIDTH = 32;    // values of a row in a unit of a panel
 constexpr int COLUMNS = 16;  // of a strip
+constexpr size_t MAX_UNIT_BYTES = 640;
 
 // 32 values of each column of a strip as bytes with their scale, and what makes up for weights that were made unsigned.
 struct Piece {
