@@ -6,7 +6,9 @@ from proxy_inference_engine.runners.llama_cpp.speed import Comparison
 
 
 def describe(library: Library) -> str:
-    product = "" if library.product is None else ", with our product for prompts and crowds"
+    product = ""
+    if library.product is not None:
+        product = f", with our product for prompts and crowds ({library.product.variant})"
     if library.origin == "named":
         return f"llama.cpp of {library.binding.path}{product}"
     if library.origin == "prebuilt":

@@ -1,6 +1,5 @@
 """`pie optimize` after the compiler: what is measured, kept and said, and what the start says of a library."""
 
-import ctypes
 import os
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from proxy_inference_engine.cli.library import describe, faster
 from proxy_inference_engine.cli.optimize import table
 from proxy_inference_engine.runners.llama_cpp.library import Candidate, Library, candidates, start
-from proxy_inference_engine.runners.llama_cpp.product.hook import Product
 from proxy_inference_engine.runners.llama_cpp.speed import Comparison, Speed, measure
 from tests.model.gguf_files import write_llama
 
@@ -52,9 +50,12 @@ def test_the_product_is_named_where_it_runs_or_could(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("proxy_inference_engine.cli.library.missing_features", list)
     (line,) = faster(Library("native", binding), program="pie", has_unused_gpu=False)
     assert line.startswith("pie optimize   compiles our product (seconds)")
-    library = Library("prebuilt", binding, Product(ctypes.CDLL(None), Path("pie-product-1.so")))
-    assert describe(library) == "llama.cpp, prebuilt, with our product for prompts and crowds"
-    assert library.version.endswith("pie-product-1")
+    product = start().product
+    if product is None:
+        return
+    library = Library("prebuilt", binding, product)
+    assert describe(library) == f"llama.cpp, prebuilt, with our product for prompts and crowds ({product.variants[0]})"
+    assert f" {product.path.stem} " in library.version and library.version.endswith(product.variant)
     (line,) = faster(library, program="pie", has_unused_gpu=False)
     assert "compiles llama.cpp for this processor" in line
 

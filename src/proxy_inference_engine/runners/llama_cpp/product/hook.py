@@ -6,8 +6,9 @@ do not compute the same, nothing happens.
 """
 
 import ctypes
+import itertools
 import logging
-from ctypes import c_int64, c_void_p
+from ctypes import c_char_p, c_int64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,16 @@ from proxy_inference_engine.runners.llama_cpp.product.build import missing_featu
 from proxy_inference_engine.runners.llama_cpp.product.multiplication import Multiplication, operation_number
 
 _log = logging.getLogger(__name__)
-# Below so many columns packing the weights costs more than the product gains (docs/log.md).
-_MIN_COLUMNS = 4
+# One column is ggml's: taking the weights apart for it costs as much as it gains (docs/log.md).
+_MIN_COLUMNS = 2
 _NEVER = 1 << 62
 _LIST = "_Z39ggml_backend_cpu_get_extra_buffer_typesv"
 _CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_chunk_add")
 # By the number of the format: how far both may be apart, as a part of what the numbers are. Only Q8_0 has the same
 # columns in both; the others round them for 256 values at once in ggml, and for 32 here.
 _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
-_WIDTH, _NUM_ROWS, _NUM_COLUMNS = 512, 37, 21
+_WIDTH, _NUM_ROWS = 512, 37
+_NUM_COLUMNS = (21, 3)  # packed for several strips of columns, and for one
 _attached: list[Path] = []  # the one library of this process that asks the product
 
 
@@ -36,16 +38,39 @@ class Product:
         self.path = path
         self._library = library
         self._is_used = False
+        library.pie_product_variant.restype = c_char_p
+        library.pie_product_set_min_columns.argtypes = [c_int64]
+        library.pie_product_num_computed.restype = c_int64
+        library.pie_product_peak.argtypes, library.pie_product_peak.restype = [c_int64], c_int64
+        self.variant = ""  # that is used
+
+    @property
+    def variants(self) -> list[str]:
+        """Those that this processor can run, the best first: that one is used."""
+        return list(itertools.takewhile(bool, map(self._name, itertools.count())))
+
+    def _name(self, which: int) -> str:
+        name = self._library.pie_product_variant(which)
+        return name.decode() if name else ""
 
     @property
     def num_computed(self) -> int:
         return int(self._library.pie_product_num_computed())
 
     def use(self, is_used: bool, min_columns: int = _MIN_COLUMNS) -> None:
-        """From the next pass on. In exact mode it stays off: ggml computes few rows, and would do so in other steps."""
+        """From the next pass on. In exact mode it stays off: ggml computes a row by itself, in other steps."""
         if is_used != self._is_used:
             self._is_used = is_used
             self._library.pie_product_set_min_columns(min_columns if is_used else _NEVER)
+
+    def choose(self, variant: str) -> None:
+        """For tests and benchmarks; between two passes. Raises ValueError where it cannot run."""
+        self._library.pie_product_choose(self.variants.index(variant))
+        self.variant = variant
+
+    def multiply_in_registers(self, times: int) -> int:
+        """For benchmarks: as fast as the processor can. How many multiplications it were."""
+        return int(self._library.pie_product_peak(times))
 
 
 def attach(binding: Binding) -> Product | None:
@@ -62,12 +87,13 @@ def attach(binding: Binding) -> Product | None:
     except OSError as error:
         _log.warning("the compiled product %s is not used: %s", path.name, error)
         return None
-    library.pie_product_set_min_columns.argtypes = [c_int64]
-    library.pie_product_num_computed.restype = c_int64
+    product = Product(library, path)
+    if not product.variants:
+        return None
+    product.choose(product.variants[0])
     addresses = (c_void_p * len(_CALLED))(*(ctypes.cast(binding.find(name), c_void_p).value for name in _CALLED))
     library.pie_product_register(addresses, operation_number(binding, b"MUL_MAT"))
     _attached.append(binding.path)
-    product = Product(library, path)
     found = _difference(binding, product)
     if found is not None:
         _log.warning("the compiled product %s is not used: %s", path.name, found)
@@ -77,9 +103,9 @@ def attach(binding: Binding) -> Product | None:
 
 def _difference(binding: Binding, product: Product) -> str | None:
     """What the product computes otherwise than ggml; None where all is well. It is off afterwards."""
-    for number, tolerance in _TOLERANCES.items():
+    for (number, tolerance), num_columns in itertools.product(_TOLERANCES.items(), _NUM_COLUMNS):
         generator = np.random.default_rng(number)
-        values, columns = (generator.standard_normal((n, _WIDTH), np.float32) for n in (_NUM_ROWS, _NUM_COLUMNS))
+        values, columns = (generator.standard_normal((n, _WIDTH), np.float32) for n in (_NUM_ROWS, num_columns))
         with Multiplication(binding, number, values, columns) as multiplication:
             expected = multiplication.compute()
             before = product.num_computed

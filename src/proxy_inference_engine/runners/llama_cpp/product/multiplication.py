@@ -5,6 +5,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t,
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.llama_cpp.binding import Binding
 from proxy_inference_engine.runners.llama_cpp.quantisation import Floats
@@ -24,7 +25,7 @@ class Multiplication:
         new_tensor = declared(binding, "ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64)
         self._data = declared(binding, "ggml_get_data", c_void_p, c_void_p)
         self._context = declared(binding, "ggml_init", c_void_p, _InitParams)(_InitParams(num_bytes, None, False))
-        weights = new_tensor(self._context, number, values.shape[1], values.shape[0])
+        self._weights = weights = new_tensor(self._context, number, values.shape[1], values.shape[0])
         given = new_tensor(self._context, _F32, columns.shape[1], columns.shape[0])
         multiply = declared(binding, "ggml_mul_mat", c_void_p, *[c_void_p] * 3)
         self._result = multiply(self._context, weights, given)
@@ -33,6 +34,10 @@ class Multiplication:
         quantize = declared(binding, "ggml_quantize_chunk", c_size_t, c_int, *[c_void_p] * 2, *[c_int64] * 3, c_void_p)
         quantize(number, values.ctypes.data, self._data(weights), 0, *values.shape, None)
         ctypes.memmove(self._data(given), columns.ctypes.data, columns.nbytes)
+
+    def set_weights(self, packed: NDArray[np.uint8]) -> None:
+        """Instead of the quantised values: for tests with weights that no quantiser writes."""
+        ctypes.memmove(self._data(self._weights), packed.ctypes.data, packed.nbytes)
 
     def compute(self, threads: int = 1) -> Floats:
         """(columns, rows): a copy."""

@@ -1,20 +1,47 @@
-// ggml's product of quantised weights and many columns, computed here instead: ggml asks those who registered an extra
-// buffer type before it computes anything itself, on every thread of its own team. Weights stay as they lie; a panel of
-// them is packed into the cache and used for all columns.
+// ggml's product of quantised weights and columns, computed here instead: ggml asks those who registered an extra
+// buffer type before it computes anything itself, on every thread of its own team. Weights stay as they lie. 16 rows of
+// them, a panel, are packed into the cache and used for all columns.
 //
-// Needs AVX-512 with VNNI; compiled by build.py, let in by hook.py.
+// Here is what all processors share, compiled for the least of them; compiled by build.py, let in by hook.py.
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 
-#include "tile.h"
+#include "ggml.h"
+#include "processor.h"
+#include "variant.h"
 
 namespace product {
 namespace {
 
 constexpr size_t CACHE_BYTES = 384 * 1024;  // for panels, of a second-level cache that has to hold a strip too
 constexpr size_t LINE = 64;
+constexpr int RUN = 8;  // units that are packed at a time where nobody needs them again
+
+struct Choice {
+    const Variant * variant;
+    bool runs_here;
+};
+
+// The best first. The compiler may not know all of them.
+const Choice choices[] = {
+#ifdef WITH_AVX512
+    {&avx512, Processor().avx512_vnni},
+#endif
+#ifdef WITH_AVX_VNNI
+    {&avx_vnni, Processor().avx_vnni},
+#endif
+#ifdef WITH_AVX2
+    {&avx2, Processor().avx2},
+#endif
+#ifdef WITH_NEON
+    {&neon, Processor().neon_dotprod},
+#endif
+};
 
 ggml::Functions functions;
+std::atomic<const Variant *> chosen{nullptr};
 std::atomic<int> product_op{-1};
 std::atomic<int64_t> min_columns{INT64_MAX};
 std::atomic<int64_t> num_computed{0};
@@ -22,22 +49,24 @@ std::atomic<int64_t> num_computed{0};
 constexpr size_t aligned(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 constexpr int64_t divided(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
-template <class Format>
 class Product : public ggml::TensorTraits {
-    using Unit = typename Format::Unit;
-
   public:
+    explicit Product(Kernel Variant::* format) : format(format) {}
+
+    const Kernel & kernel() const { return chosen.load(std::memory_order_relaxed)->*format; }
+
     bool work_size(int num_threads, const ggml::Tensor * op, size_t & size) override {
-        const Plan plan(op, num_threads);
+        const Plan plan(kernel(), *op, num_threads);
         size = LINE + plan.strips_bytes() + num_threads * plan.panels_bytes();
         return true;
     }
 
     bool compute_forward(ggml::Params * params, ggml::Tensor * op) override {
-        const Plan plan(op, params->nth);
+        const Plan plan(kernel(), *op, params->nth);
         auto at = reinterpret_cast<char *>(aligned(reinterpret_cast<size_t>(params->wdata)));
         auto strips = reinterpret_cast<Piece *>(at);
-        auto panels = reinterpret_cast<Unit *>(at + plan.strips_bytes() + params->ith * plan.panels_bytes());
+        auto panels = at + plan.strips_bytes() + params->ith * plan.panels_bytes();
+        if (plan.num_strips == 1) fetch(plan, *op->src[0], params->ith * plan.panels_a_chunk, 0, plan.units);
         round_columns(plan, *params, *op->src[1], strips);
         if (params->ith == 0) {
             functions.chunk_set(params->threadpool, params->nth);
@@ -45,78 +74,127 @@ class Product : public ggml::TensorTraits {
         }
         functions.barrier(params->threadpool);
         for (int64_t chunk = params->ith; chunk < plan.num_chunks; chunk = functions.chunk_add(params->threadpool, 1)) {
-            compute_chunk(plan, *op, chunk, strips, panels);
+            if (plan.num_strips == 1) {
+                compute_once(plan, *op, chunk, strips);
+            } else {
+                compute_chunk(plan, *op, chunk, strips, panels);
+            }
         }
         return true;
     }
 
   private:
-    struct Plan {
-        int64_t rows, columns, num_strips, num_panels, panels_a_chunk, num_chunks;
-        int units;
+    Kernel Variant::* format;
 
-        Plan(const ggml::Tensor * op, int num_threads)
-            : rows(op->src[0]->ne[1]),
-              columns(op->src[1]->ne[1]),
+    struct Plan {
+        const Kernel & kernel;
+        int64_t rows, columns, num_strips, num_panels, panels_a_chunk, num_chunks;
+        int units, num_threads;
+
+        Plan(const Kernel & kernel, const ggml::Tensor & op, int num_threads)
+            : kernel(kernel),
+              rows(op.src[0]->ne[1]),
+              columns(op.src[1]->ne[1]),
               num_strips(divided(columns, COLUMNS)),
               num_panels(divided(rows, ROWS)),
-              units(num_units(op->src[0]->ne[0])) {
-            const int64_t that_fit = CACHE_BYTES / (sizeof(Unit) * units);
+              units(static_cast<int>(op.src[0]->ne[0] / WIDTH)),
+              num_threads(num_threads) {
+            const int64_t that_fit = CACHE_BYTES / (kernel.unit_bytes * units);
             const int64_t fair = num_panels / (4 * num_threads);  // so that nobody waits long for the last one
             panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}));
             num_chunks = divided(num_panels, panels_a_chunk);
         }
 
+        size_t panel_bytes() const { return kernel.unit_bytes * units; }
         size_t strips_bytes() const { return aligned(sizeof(Piece) * units * num_strips); }
-        size_t panels_bytes() const { return aligned(sizeof(Unit) * units * panels_a_chunk); }
+        size_t panels_bytes() const { return num_strips == 1 ? 0 : aligned(panel_bytes() * panels_a_chunk); }
+        int rows_from(int64_t row) const { return static_cast<int>(std::min<int64_t>(ROWS, rows - row)); }
+        int columns_of(int64_t strip) const {
+            return static_cast<int>(std::min<int64_t>(COLUMNS, columns - strip * COLUMNS));
+        }
+        size_t bytes_of(int units) const { return kernel.block_bytes * (units * WIDTH / kernel.block_values); }
+        const char * find(const ggml::Tensor & weights, int64_t panel, int unit) const {
+            return static_cast<const char *>(weights.data) + weights.nb[1] * panel * ROWS + bytes_of(unit);
+        }
+        int64_t end_of(int64_t chunk) const { return std::min(num_panels, (chunk + 1) * panels_a_chunk); }
     };
 
     static void round_columns(const Plan & plan, const ggml::Params & params, const ggml::Tensor & from, Piece * to) {
         const int64_t total = plan.num_strips * plan.units;
         const int64_t end = total * (params.ith + 1) / params.nth;
         for (int64_t i = total * params.ith / params.nth; i < end; i++) {
-            const int64_t first = i / plan.units * COLUMNS;
+            const int64_t strip = i / plan.units;
             const size_t offset = sizeof(float) * WIDTH * (i % plan.units);
-            for (int c = 0; c < std::min<int64_t>(COLUMNS, plan.columns - first); c++) {
-                auto column = static_cast<const char *>(from.data) + from.nb[1] * (first + c) + offset;
-                round_column<Format>(reinterpret_cast<const float *>(column), to[i], c);
+            for (int c = 0; c < plan.columns_of(strip); c++) {
+                auto column = static_cast<const char *>(from.data) + from.nb[1] * (strip * COLUMNS + c) + offset;
+                plan.kernel.round(reinterpret_cast<const float *>(column), to[i], c);
             }
         }
     }
 
-    static void compute_chunk(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strips,
-                              Unit * panels) {
-        const int64_t first = chunk * plan.panels_a_chunk;
-        const int64_t count = std::min(plan.panels_a_chunk, plan.num_panels - first);
+    // All columns are in one strip: units are packed and used while they are in the nearest cache.
+    static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
+        const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
-        for (int64_t p = 0; p < count; p++) {
-            const int64_t row = (first + p) * ROWS;
-            pack_panel<Format>(static_cast<const char *>(weights.data) + weights.nb[1] * row, weights.nb[1],
-                               static_cast<int>(std::min<int64_t>(ROWS, plan.rows - row)), plan.units,
-                               panels + p * plan.units);
+        alignas(LINE) char packed[RUN * MAX_UNIT_BYTES];
+        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p++) {
+            const int64_t next = p + 1 < plan.end_of(chunk) ? p + 1 : plan.panels_a_chunk * (chunk + plan.num_threads);
+            alignas(LINE) Sums sums{};
+            for (int u = 0; u < plan.units; u += RUN) {
+                const int units = std::min(RUN, plan.units - u);
+                fetch(plan, weights, next, u, units);
+                kernel.pack(plan.find(weights, p, u), weights.nb[1], plan.rows_from(p * ROWS), units, packed);
+                kernel.compute(packed, strip + u, units, plan.columns_of(0), sums);
+            }
+            write(plan, op, p * ROWS, 0, sums);
+        }
+    }
+
+    // What this thread will probably pack next, long before it does: 16 rows at once are too many for the processor to
+    // foresee. Inlined, since GCC leaves out calls of a function that only fetches.
+    __attribute__((always_inline)) static void fetch(const Plan & plan, const ggml::Tensor & weights, int64_t panel,
+                                                     int unit, int units) {
+        if (panel >= plan.num_panels) return;
+        const char * from = plan.find(weights, panel, unit);
+        const size_t bytes = plan.bytes_of(units);
+        for (int i = 0; i < plan.rows_from(panel * ROWS); i++, from += weights.nb[1]) {
+            for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at, 0, 2);
+        }
+    }
+
+    static void compute_chunk(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strips,
+                              char * panels) {
+        const int64_t first = chunk * plan.panels_a_chunk;
+        const ggml::Tensor & weights = *op.src[0];
+        for (int64_t p = first; p < plan.end_of(chunk); p++) {
+            plan.kernel.pack(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), plan.units,
+                             panels + plan.panel_bytes() * (p - first));
         }
         for (int64_t s = 0; s < plan.num_strips; s++) {
-            const int columns = static_cast<int>(std::min<int64_t>(COLUMNS, plan.columns - s * COLUMNS));
-            const auto compute = find_compute<Format>(columns);
-            for (int64_t p = 0; p < count; p++) {
-                const int64_t row = (first + p) * ROWS;
-                const int there = static_cast<int>(std::min<int64_t>(ROWS, plan.rows - row));
-                auto to = static_cast<char *>(op.data) + op.nb[1] * s * COLUMNS + sizeof(float) * row;
-                compute(panels + p * plan.units, strips + s * plan.units, plan.units, reinterpret_cast<float *>(to),
-                        op.nb[1], columns, static_cast<__mmask16>((1u << there) - 1));
+            for (int64_t p = first; p < plan.end_of(chunk); p++) {
+                alignas(LINE) Sums sums{};
+                plan.kernel.compute(panels + plan.panel_bytes() * (p - first), strips + s * plan.units, plan.units,
+                                    plan.columns_of(s), sums);
+                write(plan, op, p * ROWS, s, sums);
             }
+        }
+    }
+
+    static void write(const Plan & plan, const ggml::Tensor & op, int64_t row, int64_t strip, const Sums & sums) {
+        auto to = static_cast<char *>(op.data) + op.nb[1] * strip * COLUMNS + sizeof(float) * row;
+        for (int c = 0; c < plan.columns_of(strip); c++) {
+            std::memcpy(to + op.nb[1] * c, sums[c], sizeof(float) * plan.rows_from(row));
         }
     }
 };
 
 // Weights of two dimensions where they lie, whole blocks, and plain floats on the other sides.
-bool is_ours(const ggml::Tensor & op) {
+bool is_ours(const ggml::Tensor & op, const Kernel & kernel) {
     const ggml::Tensor &weights = *op.src[0], &columns = *op.src[1];
     const auto is_flat = [](const ggml::Tensor & tensor) { return tensor.ne[2] == 1 && tensor.ne[3] == 1; };
-    const int64_t whole = weights.type == ggml::Q8_0 ? WIDTH : SUPER;
-    return weights.extra == nullptr && is_flat(weights) && is_flat(columns) && weights.ne[0] % whole == 0 &&
-           columns.type == ggml::F32 && columns.nb[0] == sizeof(float) && op.type == ggml::F32 &&
-           op.nb[0] == sizeof(float);
+    return weights.extra == nullptr && is_flat(weights) && is_flat(columns) &&
+           weights.ne[0] % kernel.block_values == 0 && columns.type == ggml::F32 && columns.nb[0] == sizeof(float) &&
+           op.type == ggml::F32 && op.nb[0] == sizeof(float);
 }
 
 class BufferType : public ggml::ExtraBufferType {
@@ -126,8 +204,16 @@ class BufferType : public ggml::ExtraBufferType {
 
     ggml::TensorTraits * get_tensor_traits(const ggml::Tensor * op) override {
         if (op->op != product_op.load(std::memory_order_relaxed)) return nullptr;
-        if (op->src[1]->ne[1] < min_columns.load(std::memory_order_relaxed) || !is_ours(*op)) return nullptr;
-        switch (op->src[0]->type) {
+        if (op->src[1]->ne[1] < min_columns.load(std::memory_order_relaxed)) return nullptr;
+        Product * found = find(op->src[0]->type);
+        return found != nullptr && is_ours(*op, found->kernel()) ? found : nullptr;
+    }
+
+  private:
+    Product q8_0{&Variant::q8_0}, q4_k{&Variant::q4_k}, q5_k{&Variant::q5_k}, q6_k{&Variant::q6_k};
+
+    Product * find(ggml::Type type) {
+        switch (type) {
             case ggml::Q8_0: return &q8_0;
             case ggml::Q4_K: return &q4_k;
             case ggml::Q5_K: return &q5_k;
@@ -135,12 +221,6 @@ class BufferType : public ggml::ExtraBufferType {
             default: return nullptr;
         }
     }
-
-  private:
-    Product<FormatQ8_0> q8_0;
-    Product<FormatQ4_K> q4_k;
-    Product<FormatQ5_K> q5_k;
-    Product<FormatQ6_K> q6_k;
 };
 
 BufferType asked;
@@ -151,7 +231,27 @@ ggml::BufferType entry{{}, nullptr, &asked};
 
 extern "C" {
 
-// Among those whom this library asks. Once for each library; its list of types for weights must have been read before.
+// The name of one after the other that this processor can run, the best first; null after the last.
+const char * pie_product_variant(int which) {
+    for (const auto & choice : product::choices) {
+        if (choice.runs_here && which-- == 0) return choice.variant->name;
+    }
+    return nullptr;
+}
+
+// By its place in that list. Between two graphs only.
+bool pie_product_choose(int which) {
+    for (const auto & choice : product::choices) {
+        if (choice.runs_here && which-- == 0) {
+            product::chosen = choice.variant;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Among those whom this library asks. Once for each library; its list of types for weights must have been read before,
+// and a variant chosen.
 void pie_product_register(const ggml::Functions * functions, int product_op) {
     product::functions = *functions;
     product::product_op = product_op;
@@ -165,18 +265,12 @@ void pie_product_set_min_columns(int64_t columns) { product::min_columns = colum
 // How many products were computed here.
 int64_t pie_product_num_computed() { return product::num_computed; }
 
-// As many multiplications as there can be, with all numbers in registers: 16 sums so many times over. For benchmarks,
-// which want to know how near to that a product comes. The result keeps the compiler from leaving it all out.
-int32_t pie_product_peak(int64_t times) {
-    __m512i sums[16];
-    for (int i = 0; i < 16; i++) sums[i] = _mm512_set1_epi32(i);
-    const __m512i ones = _mm512_set1_epi8(1);
-    for (int64_t t = 0; t < times; t++) {
-#pragma GCC unroll 16
-        for (auto & sum : sums) sum = _mm512_dpbusd_epi32(sum, ones, ones);
-    }
-    __m512i total = sums[0];
-    for (int i = 1; i < 16; i++) total = _mm512_add_epi32(total, sums[i]);
-    return _mm512_reduce_add_epi32(total);
+// How many multiplications the chosen variant did with all numbers in registers, for benchmarks, which want to know how
+// near to that a product comes.
+int64_t pie_product_peak(int64_t times) {
+    const product::Variant & variant = *product::chosen.load();
+    static std::atomic<int32_t> kept;
+    kept = variant.peak(times);
+    return times * variant.peak_multiplications;
 }
 }
