@@ -102,17 +102,3 @@ def _differ_by_place(schema: Mapping[str, Any], document: Document) -> bool:
     if not prefix or not (rest is False or schema.get("maxItems", len(prefix) + 1) <= len(prefix)):
         return False
     return all(are_disjoint(left, right, document) for left, right in combinations(prefix, 2))
-
-
-def unevaluated_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """Items beyond the tuple; other keywords that could have looked at them are not followed."""
-    followed = {"allOf", "anyOf", "oneOf", "if", "$ref", "contains", "dependentSchemas"} & schema.keys()
-    if followed:
-        raise NotEnforceable(f"It cannot be enforced beside {sorted(followed)[0]}.")
-    items = schema.get("items")
-    if items is not None and not isinstance(items, list):
-        return True
-    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
-    if isinstance(items, list) and "additionalItems" in schema:
-        return True
-    return {"items": [True] * len(prefix), "additionalItems": schema["unevaluatedItems"]}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.arrays import contains, unevaluated_items, unique_items
+from proxy_inference_engine.state_machine.json_schema.arrays import contains, unique_items
 from proxy_inference_engine.state_machine.json_schema.disjointness import (
     are_disjoint,
     certain_kinds,
@@ -18,6 +18,7 @@ from proxy_inference_engine.state_machine.json_schema.disjointness import (
 )
 from proxy_inference_engine.state_machine.json_schema.document import Document, children
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.evaluation import unevaluated_items, unevaluated_properties
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     KINDS,
@@ -27,7 +28,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     kinds_of,
     values_of,
 )
-from proxy_inference_engine.state_machine.json_schema.names import property_names, unevaluated_properties
+from proxy_inference_engine.state_machine.json_schema.names import property_names
 from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
 from proxy_inference_engine.state_machine.json_schema.values import key_of
 

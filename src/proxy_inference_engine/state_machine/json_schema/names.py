@@ -1,4 +1,4 @@
-"""Which names the properties of an object may have: propertyNames, overlapping patterns, unevaluated properties."""
+"""Which names the properties of an object may have: propertyNames, and patterns that overlap."""
 
 from collections.abc import Mapping
 from itertools import combinations, product
@@ -192,30 +192,3 @@ def _overlapping(patterns: list[str], document: Document) -> list[str]:
         except RegexError:
             continue
     return list(dict.fromkeys(found))
-
-
-def unevaluated_properties(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """What is left when all properties are known that the schema, its parts and what it refers to look at."""
-    properties: dict[str, Schema] = {}
-    patterns: dict[str, Schema] = {}
-    stack: list[tuple[Schema, int]] = [(schema, 0)]
-    while stack:
-        part, depth = stack.pop()
-        document.spend()
-        if not isinstance(part, dict):
-            continue
-        followed = {"anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef"} & part.keys()
-        if followed or depth > MAX_DEPTH:
-            raise NotEnforceable(f"It cannot be enforced beside {sorted(followed or {'$ref'})[0]}.")
-        if "additionalProperties" in part or (part is not schema and "unevaluatedProperties" in part):
-            return True
-        properties |= dict.fromkeys(part.get("properties", {}), True)
-        patterns |= dict.fromkeys(part.get("patternProperties", {}), True)
-        stack += [(one, depth + 1) for one in part.get("allOf", ())]
-        if "$ref" in part:
-            stack.append((document.target(part["$ref"]).schema, depth + 1))
-    return {
-        "properties": properties,
-        "patternProperties": patterns,
-        "additionalProperties": schema["unevaluatedProperties"],
-    }

@@ -181,7 +181,8 @@ class Rewriter:
         """A schema written anew, keyword by keyword in the client's order."""
         result = Result(self._document.budget)
         first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
-        for keyword in schema:
+        # What is left of a value is told last: the order of properties is for those who name them to say.
+        for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
             if keyword == first_plain:
                 result.add_plain(self._plain(schema, spot, kinds))
             elif keyword in {"enum", "const"}:

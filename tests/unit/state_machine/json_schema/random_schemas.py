@@ -58,6 +58,8 @@ class SchemaSource:
             "propertyNames": lambda depth: choice(NAME_SCHEMAS),
             "contains": self.schema,
             "uniqueItems": lambda depth: True,
+            "unevaluatedProperties": self.schema,
+            "unevaluatedItems": self.schema,
         }
 
     def schema(self, depth: int = 0) -> Any:

@@ -12,10 +12,11 @@ from proxy_inference_engine.state_machine.json_schema import json_grammar
 from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, UNSUPPORTED
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.cases import Case
+from tests.unit.state_machine.json_schema.cases_evaluation import EVALUATION
 from tests.unit.state_machine.json_schema.cases_plain import GRAMMAR_ONLY, PLAIN
 from tests.unit.state_machine.json_schema.cases_rewritten import REWRITTEN
 
-CASES = [*PLAIN, *REWRITTEN]
+CASES = [*PLAIN, *REWRITTEN, *EVALUATION]
 Place = Callable[[Any], Any]
 
 # How a schema is put into another, and an instance with it.

@@ -196,9 +196,15 @@ UNENFORCEABLE: list[tuple[Any, str, str, list[str], list[str]]] = [
     ({"$dynamicRef": "#x", "type": "string"}, "", "$dynamicRef", ['"a"'], ["1"]),
     (obj({f"p{i}": {} for i in range(30)}, minProperties=4), "", "minProperties", ["{}"], ["1"]),
     ({"type": "array", "contains": {"multipleOf": 7}, "maxContains": 5}, "", "contains", ["[]"], ["1"]),
-    ({"type": "array", "unevaluatedItems": False, "contains": STRING}, "", "unevaluatedItems", ['["a",1]'], ["[1]"]),
     (
-        obj({}, anyOf=[obj({"a": {}}), obj({"b": {}})], unevaluatedProperties=False),
+        {"type": "array", "anyOf": [{"contains": {"const": n}} for n in range(30)], "unevaluatedItems": False},
+        "",
+        "unevaluatedItems",
+        ["[3,null]"],
+        ["[30]"],
+    ),
+    (
+        obj({}, anyOf=[obj({f"p{n}": {}}) for n in range(30)], unevaluatedProperties=False),
         "",
         "unevaluatedProperties",
         ["{}"],
