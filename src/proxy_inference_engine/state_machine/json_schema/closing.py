@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.document import Address, Document, children, places, pointer
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, MAPS, Schema
+from proxy_inference_engine.state_machine.json_schema.places import Address, children, places, pointer
 from proxy_inference_engine.state_machine.json_schema.rewriter import json_grammar
 from proxy_inference_engine.state_machine.json_schema.text import COMPACT, JsonGrammar, Spacing
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
+from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
 
 MAX_WAYS = 24
 # Of more options than these, one is counted on at a time, or all.

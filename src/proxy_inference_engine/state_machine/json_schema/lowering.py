@@ -16,7 +16,7 @@ from proxy_inference_engine.state_machine.json_schema.disjointness import (
     property_in,
     property_of,
 )
-from proxy_inference_engine.state_machine.json_schema.document import Document, children
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.evaluation import unevaluated_items, unevaluated_properties
 from proxy_inference_engine.state_machine.json_schema.keywords import (
@@ -30,6 +30,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.names import property_names
 from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import key_of
 
 MAX_BRANCHES = 16

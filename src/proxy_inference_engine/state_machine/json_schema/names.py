@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from itertools import combinations, product
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Kinds, Schema, kind_of
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
 from proxy_inference_engine.state_machine.json_schema.patterns import do_meet, is_universal
+from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
 from proxy_inference_engine.state_machine.json_schema.plain import supported_pattern
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits

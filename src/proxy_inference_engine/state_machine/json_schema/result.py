@@ -11,9 +11,9 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.document import children
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema
+from proxy_inference_engine.state_machine.json_schema.places import children
 
 DEFINITIONS = "#/$defs/"
 # The library follows all alternatives at once, each with the properties that may come next, up to 2,000 items or so;

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document, pointer, references_beside
+from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
     ImpossibleSchema,
     NotEnforceable,
@@ -35,6 +35,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH, pointer
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,

@@ -193,7 +193,7 @@ UNENFORCEABLE: list[tuple[Any, str, str, list[str], list[str]]] = [
     ({"const": 10**30}, "", "const", ["1"], []),
     ({"const": "a\x01"}, "", "const", ['"b"'], []),
     ({"type": "object", "minProperties": 2}, "", "minProperties", ['{"a":1,"b":1}'], ['{"a":1}', "1"]),
-    ({"$dynamicRef": "#x", "type": "string"}, "", "$dynamicRef", ['"a"'], ["1"]),
+    ({"$recursiveRef": "#", "type": "string"}, "", "$recursiveRef", ['"a"'], ["1"]),
     (obj({f"p{i}": {} for i in range(30)}, minProperties=4), "", "minProperties", ["{}"], ["1"]),
     ({"type": "array", "contains": {"multipleOf": 7}, "maxContains": 5}, "", "contains", ["[]"], ["1"]),
     (
