@@ -31,7 +31,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     UnenforceableSchema,
     closed_grammar,
     json_grammar,
-    leaves_open,
+    open_grammar,
 )
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, build_root, root_rule
@@ -203,7 +203,7 @@ class MachineBuilder:
                 return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
-                write = closed_grammar if root.closes_objects and leaves_open(schema) else json_grammar
+                write = closed_grammar if root.closes_objects else open_grammar
                 try:
                     written = write(schema, is_strict=is_strict, spacing=self.spacing)
                 except UnenforceableSchema as error:

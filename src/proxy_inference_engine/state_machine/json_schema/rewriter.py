@@ -35,6 +35,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
 from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH, pointer
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
@@ -67,7 +68,12 @@ _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alterna
 
 
 def json_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, budget: StepBudget | None = None
+    schema: Any,
+    *,
+    is_strict: bool = True,
+    spacing: Spacing = COMPACT,
+    budget: StepBudget | None = None,
+    any_order: bool = False,
 ) -> JsonGrammar:
     """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable."""
     if not isinstance(schema, dict | bool):
@@ -77,6 +83,8 @@ def json_grammar(
     try:
         rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict)
         rewritten = rewriter.result()
+        if any_order:
+            rewritten = in_any_order(rewritten)
     except RecursionError:
         raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
     except OutOfSteps:
