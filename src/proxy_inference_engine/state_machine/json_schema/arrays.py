@@ -1,7 +1,7 @@
 """Keywords about the items of an array as a whole, said item by item where their number allows it."""
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
@@ -15,6 +15,7 @@ from proxy_inference_engine.state_machine.json_schema.values import admits, key_
 MAX_POSITIONS = 8
 MAX_ARRANGEMENTS = 330
 MAX_VALUES = 18
+MAX_IN_ORDER = 8
 _TOO_MANY = "There are too many ways to arrange the values of the items."
 
 
@@ -65,18 +66,28 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
         raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
     most = int(min(schema.get("maxItems", len(values)), len(values)))
     least = int(min(schema.get("minItems", 0), most + 1))
+    arrangements = list(islice(_arrangements(values, least, most), MAX_ARRANGEMENTS + 1))
+    if len(arrangements) > MAX_ARRANGEMENTS:
+        document.is_narrowed = True
+        arrangements = _sets(values, least, most)
     options: list[Schema] = []
-    for arrangement in _arrangements(values, least, most):
+    for arrangement in arrangements:
         items = [{"enum": [value]} for value in arrangement]
         options.append({"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)})
-        if len(options) > MAX_ARRANGEMENTS:
-            raise NotEnforceable(_TOO_MANY)
     return _or_no_array(options, kinds)
 
 
 def _arrangements(values: list[Any], least: int, most: int) -> Iterator[tuple[Any, ...]]:
     for length in range(least, most + 1):
         yield from permutations(values, length)
+
+
+def _sets(values: list[Any], least: int, most: int) -> list[tuple[Any, ...]]:
+    """Every set of the values, in the order in which they are listed; two values in any order."""
+    if len(values) > MAX_IN_ORDER:
+        raise NotEnforceable(_TOO_MANY)
+    turned = [pair[::-1] for pair in combinations(values, 2)] if least <= 2 <= most else []
+    return [*(one for length in range(least, most + 1) for one in combinations(values, length)), *turned]
 
 
 def _item_values(schema: Mapping[str, Any], document: Document) -> list[Any] | None:

@@ -329,6 +329,17 @@ ITEMS = [
         [["a", "a"]],
     ),
     Case({"uniqueItems": True, "type": "string"}, ["a"], [[1]]),
+    # Too many arrangements: every set in the order of the values, and pairs in any.
+    Case(
+        {"type": "array", "uniqueItems": True, "items": {"enum": [*"abcdefg"]}, "minItems": 1},
+        [["a"], ["b", "a"], ["a", "c", "g"], [*"abcdefg"]],
+        [[], ["a", "a"], ["a", "b", "a"], ["h"]],
+    ),
+    Case(
+        {"type": "object", "not": {"propertyNames": {"maxLength": 1}}},
+        [{"ab": 1}, {"ab": 1, "abc": 2}],
+        [{}, {"a": 1}],
+    ),
     Case({"type": "array", "prefixItems": [STRING], "unevaluatedItems": False}, [["a"], []], [["a", 1]]),
     Case({"type": "array", "unevaluatedItems": INTEGER}, [[1, 2]], [["a"]]),
     Case(obj({"a": STRING}, unevaluatedProperties=False), [{"a": "x"}, {}], [{"b": 1}]),
