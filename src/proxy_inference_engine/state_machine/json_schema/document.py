@@ -137,6 +137,14 @@ class Document:
             place = self.target(reference)
         return place
 
+    def opened(self, part: Schema) -> Schema:
+        """A part itself, or what it refers to where that has patterns, which other parts may have to know."""
+        if not isinstance(part, dict) or part.keys() & ASSERTIONS != {"$ref"}:
+            return part
+        target = self.final_target(part["$ref"], part).schema
+        has_patterns = isinstance(target, dict) and "patternProperties" in target
+        return target if has_patterns and not self.is_recursive(part["$ref"]) else part
+
     def is_recursive(self, reference: str) -> bool:
         """Whether following the reference can lead back to it."""
         if reference not in self._is_recursive:

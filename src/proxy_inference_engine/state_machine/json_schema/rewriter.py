@@ -209,8 +209,10 @@ class Rewriter:
     def _apply(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds, result: Result) -> None:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
         parts: list[Any]
-        if keyword in {"anyOf", "allOf"}:
+        if keyword == "anyOf":
             parts = [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
+        elif keyword == "allOf":
+            parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]
         elif keyword == "$ref":
             parts = [self._reference(schema["$ref"], schema, spot, kinds)]
         else:

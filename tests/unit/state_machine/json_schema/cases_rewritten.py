@@ -335,6 +335,29 @@ ITEMS = [
         [["a"], ["b", "a"], ["a", "c", "g"], [*"abcdefg"]],
         [[], ["a", "a"], ["a", "b", "a"], ["h"]],
     ),
+    # Patterns of several parts that match the same names.
+    Case(
+        {
+            "type": "object",
+            "allOf": [{"patternProperties": {"3": {"type": "boolean"}}}, {"propertyNames": {"pattern": "^a[0-9]$"}}],
+        },
+        [{"a3": True, "a4": 1}, {}],
+        [{"a3": 1}, {"b3": True}, {"a": 1}],
+    ),
+    Case(
+        {
+            "type": "object",
+            "allOf": [
+                {"$ref": "#/$defs/short"},
+                {"patternProperties": {"^a": INTEGER}, "additionalProperties": STRING},
+            ],
+            "$defs": {
+                "short": {"patternProperties": {"^.$": {"minimum": 2}, "^..$": True}, "additionalProperties": False}
+            },
+        },
+        [{"a": 2, "ab": 1, "b": "x", "bc": "x"}],
+        [{"a": 1}, {"a": "x"}, {"abc": 1}, {"ab": "x"}, {"bc": 1}],
+    ),
     Case(
         {"type": "object", "not": {"propertyNames": {"maxLength": 1}}},
         [{"ab": 1}, {"ab": 1, "abc": 2}],
