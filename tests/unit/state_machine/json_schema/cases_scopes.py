@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, Case, obj
 from tests.unit.state_machine.json_schema.cases_evaluation import DRAFT_2019
+from tests.unit.state_machine.json_schema.cases_plain import DRAFT_7
 
 LIST = {
     "$id": "list",
@@ -94,5 +95,19 @@ SCOPES = [
         },
         [["a"]],
         [[1], []],
+    ),
+    # Beside a reference an identifier of the older drafts is none.
+    Case(
+        {
+            "$schema": DRAFT_7,
+            "$id": "http://example.com/base/",
+            "definitions": {
+                "there": {"$id": "http://example.com/there.json", **STRING},
+                "here": {"$id": "there.json", **INTEGER},
+            },
+            "allOf": [{"$id": "http://example.com/", "$ref": "there.json"}],
+        },
+        [1],
+        ["a"],
     ),
 ]
