@@ -51,13 +51,23 @@ class Way:
             and set(self.names) >= set(other.names)
             and set(self.patterns) >= set(other.patterns)
             and self.num_items >= other.num_items
-            and all(one in self.matching for one in other.matching)
+            and all(_is_among(one, self.matching) for one in other.matching)
         )
-        return sees_more and all(one in other.conditions for one in self.conditions)
+        return sees_more and all(_is_among(one, other.conditions) for one in self.conditions)
+
+    @property
+    def weight(self) -> int:
+        """What it costs to compare it with another, in steps."""
+        return 1 + (len(self.names) + len(self.patterns)) // 8
 
 
 def _union(left: tuple[Schema, ...], right: tuple[Schema, ...]) -> tuple[Schema, ...]:
-    return left + tuple(one for one in right if one not in left)
+    return left + tuple(one for one in right if not _is_among(one, left))
+
+
+def _is_among(schema: Schema, others: tuple[Schema, ...]) -> bool:
+    """Whether it is one of the others, and not only like one: comparing what a client wrote may take long."""
+    return any(schema is other for other in others)
 
 
 NOTHING = Way()
@@ -130,7 +140,7 @@ class _Ways:
         """Those ways that bring something."""
         kept: list[Way] = []
         for way in ways:
-            self.document.spend(1 + len(kept))
+            self.document.spend(way.weight * (1 + len(kept)))
             if not any(one.covers(way) for one in kept):
                 kept = [one for one in kept if not way.covers(one)] + [way]
             if len(kept) > MAX_WAYS:

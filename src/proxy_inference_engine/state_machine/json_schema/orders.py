@@ -116,8 +116,8 @@ class _Orders:
         if len(names) <= MAX_PERMUTED and factorial(len(names)) <= most:
             orders = list(permutations(names))
         else:
-            needed = [name for name in required if name in names]
-            orders = list(islice(_likely(names, needed), most))
+            known = set(names)
+            orders = list(islice(_likely(names, [name for name in required if name in known]), most))
         if len(orders) < 2:
             return []
         self._num_left -= len(orders)

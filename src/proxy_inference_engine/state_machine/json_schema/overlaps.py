@@ -64,12 +64,12 @@ def joined(parts: list[Any], budget: StepBudget) -> list[Any]:
     result: list[Any] = []
     for part in parts:
         budget.spend(len(result))
-        rival = next((one for one in result if _do_overlap(one, part, budget)), None)
-        together = None if rival is None else _intersection(rival, part, budget)
-        if together is None:
+        place = next((index for index, one in enumerate(result) if _do_overlap(one, part, budget)), None)
+        together = None if place is None else _intersection(result[place], part, budget)
+        if place is None or together is None:
             result.append(part)
         else:
-            result[result.index(rival)] = together
+            result[place] = together
     return result
 
 

@@ -73,6 +73,7 @@ class _Copies:
     def _entered(self, address: Address, scope: Scope) -> Scope:
         """The scope inside of the schema that an address belongs to: what is around it counts before its own."""
         own = self._anchors[self._home(address)]
+        self._budget.spend(1 + (len(own) + len(scope)) // 2)
         known = dict(scope)
         if self._draft == 2019 and known and not own:
             own = {_BROKEN: ()}
