@@ -23,7 +23,7 @@ MAX_ORDERS = 120
 MAX_COPIED = 600
 MAX_STEPS = 30_000
 
-Order = tuple[str, ...]
+Names = tuple[str, ...]
 
 
 def in_any_order(schema: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class _Orders:
         required |= dict.fromkeys(part.get("required", ()))
         return all(self._gather(one, names, required) for one in (*part.get("allOf", ()), *part.get("anyOf", ())))
 
-    def _orders(self, names: list[str], required: list[str], weight: int, num_ways: int) -> list[Order]:
+    def _orders(self, names: list[str], required: list[str], weight: int, num_ways: int) -> list[Names]:
         """The schema's own order first; none where there is no other, or no room for it."""
         most = min(self._num_left, MAX_TOGETHER // num_ways, MAX_COPIED // weight)
         if len(names) <= MAX_PERMUTED and factorial(len(names)) <= most:
@@ -142,7 +142,7 @@ class _Orders:
         return {"$ref": DEFINITIONS + name}
 
 
-def _likely(names: list[str], needed: list[str]) -> Iterator[Order]:
+def _likely(names: list[str], needed: list[str]) -> Iterator[Names]:
     """The order of the schema, and that of what is required before the rest."""
     own = tuple(names)
     yield own
