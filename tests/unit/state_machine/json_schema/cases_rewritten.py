@@ -335,6 +335,18 @@ ITEMS = [
         [["a"], ["b", "a"], ["a", "c", "g"], [*"abcdefg"]],
         [[], ["a", "a"], ["a", "b", "a"], ["h"]],
     ),
+    # Names that each need certain values of one property.
+    Case(
+        obj(
+            {"kind": {"enum": ["x", "y", "z"]}, "a": INTEGER, "b": INTEGER, "c": INTEGER, "d": INTEGER},
+            dependentSchemas={
+                name: {"properties": {"kind": {"enum": values}}}
+                for name, values in {"a": ["x"], "b": ["x", "y"], "c": ["y"], "d": ["y", "w"]}.items()
+            },
+        ),
+        [{"kind": "x", "a": 1, "b": 1}, {"kind": "y", "b": 1, "c": 1, "d": 1}, {"kind": "z"}, {"a": 1, "c": 1}, {}],
+        [{"kind": "y", "a": 1}, {"kind": "z", "b": 1}, {"kind": "x", "d": 1}, {"kind": "w"}, {"a": "x"}],
+    ),
     # Patterns of several parts that match the same names.
     Case(
         {
