@@ -9,13 +9,17 @@ from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
 from proxy_inference_engine.state_machine.json_schema.negation import alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import admits, key_of
 
 # How far from the start a contained item is looked for when the array may be longer.
 MAX_POSITIONS = 8
+MAX_NESTED_POSITIONS = 3  # where items are arrays, in which something may be looked for in turn
+MAX_LOOKED_AT = 64
 MAX_ARRANGEMENTS = 330
 MAX_VALUES = 18
 MAX_IN_ORDER = 8
+_OF_ITEMS = frozenset({"items", "prefixItems", "contains", "unevaluatedItems"})
 _TOO_MANY = "There are too many ways to arrange the values of the items."
 
 
@@ -31,9 +35,10 @@ def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Sch
     most = schema.get("maxContains") if counts else None
     if least == 0 and most is None:
         return True
-    num_positions = int(min(schema.get("maxItems", MAX_POSITIONS), MAX_POSITIONS))
+    most_positions = MAX_NESTED_POSITIONS if _speaks_of_arrays(schema["contains"], document) else MAX_POSITIONS
+    num_positions = int(min(schema.get("maxItems", most_positions), most_positions))
     if least > num_positions and least <= schema.get("maxItems", least):
-        raise NotEnforceable(f"That an array contains more than {MAX_POSITIONS} such items cannot be enforced.")
+        raise NotEnforceable(f"That an array contains more than {most_positions} such items cannot be enforced.")
     inside = schema["contains"]
     outside: Schema | None = True
     if most is not None:
@@ -49,6 +54,23 @@ def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Sch
             if len(options) > MAX_ARRANGEMENTS:
                 raise NotEnforceable("There are too many ways to arrange what an array contains.")
     return _or_no_array(options, kinds)
+
+
+def _speaks_of_arrays(schema: Schema, document: Document) -> bool:
+    """Whether a schema says something about items, its own or those of a value inside; yes if it is not seen soon."""
+    stack = [schema]
+    for _ in range(MAX_LOOKED_AT):
+        if not stack:
+            return False
+        document.spend()
+        one = stack.pop()
+        if not isinstance(one, dict):
+            continue
+        if not _OF_ITEMS.isdisjoint(one):
+            return True
+        stack += [below for _, below in children(one)]
+        stack += [document.target(one["$ref"]).schema] if "$ref" in one else []
+    return True
 
 
 def _with_items_at(positions: tuple[int, ...], inside: Schema, outside: Schema) -> Schema:

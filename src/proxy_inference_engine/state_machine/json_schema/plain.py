@@ -24,6 +24,7 @@ MAX_INTEGER = 2**63 - 1
 _UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!", "\\b", "\\B")
 
+_ANY = r"[\s\S]"
 _SPACES = {"\\s": as_members_text(SPACE), "\\S": as_members_text(complement(SPACE))}
 
 Report = Callable[[str, NotEnforceable], Any]
@@ -147,6 +148,10 @@ def _escaped(pattern: str) -> str:
     index = 0
     while index < len(pattern):
         char = pattern[index]
+        if not is_inside and pattern.startswith(_ANY, index):
+            result.append(_ANY)
+            index += len(_ANY)
+            continue
         if char == "\\":
             escape = pattern[index : index + 2]
             members = _SPACES.get(escape, escape)
