@@ -22,6 +22,7 @@ MAX_ORDERS = 120
 # Schemas that are written again for the orders of one object.
 MAX_COPIED = 600
 MAX_STEPS = 30_000
+MAX_FOLLOWED = 8  # references, one to the next
 
 Names = tuple[str, ...]
 
@@ -50,21 +51,39 @@ class _Orders:
     def __init__(self) -> None:
         self._budget = StepBudget(MAX_STEPS)
         self._num_left = MAX_ORDERS
+        self._given: Mapping[str, Any] = {}
         self._definitions: dict[str, Any] = {}
 
     def document(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        definitions = {name: self._changed(one) for name, one in schema.get("$defs", {}).items()}
+        parts = self._referred(schema)
+        self._given = schema.get("$defs", {})
+        definitions = {name: self._changed(one, DEFINITIONS + name in parts) for name, one in self._given.items()}
         root: dict[str, Any] = self._changed({keyword: one for keyword, one in schema.items() if keyword != "$defs"})
         definitions |= self._definitions
         return {**root, "$defs": definitions} if definitions else root
+
+    def _referred(self, document: Mapping[str, Any]) -> set[str]:
+        """References to what holds together with others: alternatives in there would multiply with theirs."""
+        found: set[str] = set()
+        stack: list[tuple[Any, bool]] = [(document, False)]
+        while stack:
+            self._budget.spend()
+            schema, is_part = stack.pop()
+            if not isinstance(schema, dict):
+                continue
+            reference = schema.get("$ref", "")
+            if is_part and reference and reference not in found:
+                found.add(reference)
+                stack.append((document["$defs"][reference.removeprefix(DEFINITIONS)], True))
+            stack += [(one, _is_part(below[0], is_part)) for below, one in children(schema)]
+        return found
 
     def _changed(self, schema: Any, is_part: bool = False) -> Any:
         self._budget.spend()
         if not isinstance(schema, dict):
             return schema
         # What holds together with others is put in order together with them.
-        beside = {"allOf", "anyOf"} if is_part else {"allOf"}
-        result = mapped(schema, lambda below, one: self._changed(one, below[0] in beside))
+        result = mapped(schema, lambda below, one: self._changed(one, _is_part(below[0], is_part)))
         if is_part:
             return result
         return self._together(result) if result.keys() == {"allOf"} else self._alone(result)
@@ -101,14 +120,19 @@ class _Orders:
         listed: list[Any] = [{"properties": {name: {} for name in order}} for order in orders[1:]]
         return {"anyOf": [schema, *({"allOf": [one, *schema["allOf"]]} for one in listed)]} if listed else schema
 
-    def _gather(self, part: Any, names: dict[str, None], required: dict[str, None]) -> bool:
+    def _gather(self, part: Any, names: dict[str, None], required: dict[str, None], depth: int = 0) -> bool:
         """Note the names in a part; whether all of them are known."""
         self._budget.spend()
-        if not isinstance(part, dict) or "$ref" in part:
+        if not isinstance(part, dict) or depth > MAX_FOLLOWED:
             return False
+        if "$ref" in part:
+            target = self._given[part["$ref"].removeprefix(DEFINITIONS)]
+            is_plain = num_alternatives(target, self._budget) == 1
+            return is_plain and self._gather(target, names, required, depth + 1)
         names |= dict.fromkeys(name for name, one in part.get("properties", {}).items() if one is not False)
         required |= dict.fromkeys(part.get("required", ()))
-        return all(self._gather(one, names, required) for one in (*part.get("allOf", ()), *part.get("anyOf", ())))
+        below = (*part.get("allOf", ()), *part.get("anyOf", ()))
+        return all(self._gather(one, names, required, depth) for one in below)
 
     def _orders(self, names: list[str], required: list[str], weight: int, num_ways: int) -> list[Names]:
         """The schema's own order first; none where there is no other, or no room for it."""
@@ -140,6 +164,11 @@ class _Orders:
         name = f"o{len(self._definitions)}"
         self._definitions[name] = schema
         return {"$ref": DEFINITIONS + name}
+
+
+def _is_part(keyword: str, is_part: bool) -> bool:
+    """Whether what stands below a keyword holds together with other schemas."""
+    return keyword == "allOf" or (is_part and keyword == "anyOf")
 
 
 def _likely(names: list[str], needed: list[str]) -> Iterator[Names]:

@@ -67,6 +67,13 @@ def test_closed_objects_keep_the_order_of_the_schema() -> None:
     assert open_grammar(FEW) != json_grammar(FEW)
 
 
+def test_what_holds_together_with_others_by_reference_has_no_orders_of_its_own() -> None:
+    """They would multiply: each part would bring its alternatives into one and the same object."""
+    parts = {f"d{index}": obj({f"{name}{index}": INTEGER for name in "abc"}) for index in range(9)}
+    rewritten = {"allOf": [{"$ref": f"#/$defs/{name}"} for name in parts], "$defs": parts}
+    assert in_any_order(rewritten) == rewritten
+
+
 def test_a_document_gets_only_so_many_orders() -> None:
     wide = obj({f"p{index}": FEW for index in range(200)})
     assert json.dumps(in_any_order(wide)).count('"required"') <= MAX_ORDERS + 200
