@@ -15,7 +15,6 @@ from proxy_inference_engine.state_machine.json_schema import (
     UnenforceableSchema,
     closed_grammar,
     json_grammar,
-    open_grammar,
     reconciled,
 )
 from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
@@ -109,7 +108,7 @@ class ArgumentGrammar:
     def _json(self, schema: Mapping[str, Any] | bool, tool: Tool, path: str = "") -> str:
         check_patterns(schema)
         spacing = Spacing(self.syntax.item_separator, self.syntax.key_separator)
-        write = closed_grammar if self.closes_objects else open_grammar
+        write = closed_grammar if self.closes_objects else json_grammar
         grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
         return self.lark.rule(grammar.lark)

@@ -203,7 +203,7 @@ class MachineBuilder:
                 return lark.rule(json_grammar({"type": "object"}, spacing=self.spacing).lark)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
-                write = closed_grammar if root.closes_objects else open_grammar
+                write = closed_grammar if root.closes_objects else open_grammar if root.any_order else json_grammar
                 try:
                     written = write(schema, is_strict=is_strict, spacing=self.spacing)
                 except UnenforceableSchema as error:
