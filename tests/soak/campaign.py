@@ -21,6 +21,7 @@ from tests.soak import (
     store_kills,
     streams,
     traffic,
+    walks,
 )
 from tests.soak.outcome import Outcome
 
@@ -34,6 +35,7 @@ PARTS: Mapping[str, Part] = {
     "twice as many as there is room for": overload.run,
     "mutated bodies": bodies.run,
     "random grammars": grammars.run,
+    "walks under random schemas": walks.run,
     "mutated GGUF headers": headers.run,
     "promises of docs/reliability.md": promises.run,
     "long tests": promises.run_long,

@@ -16,7 +16,6 @@ from proxy_inference_engine.state_machine.json_schema import (
     admits_other_keys,
     closed_grammar,
     json_grammar,
-    leaves_open,
     reconciled,
 )
 from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
@@ -113,7 +112,7 @@ class ArgumentGrammar:
     def _json(self, schema: Mapping[str, Any] | bool, tool: Tool, lead: str, path: str = "") -> str:
         check_patterns(schema)
         spacing = Spacing(self.syntax.item_separator, self.syntax.key_separator)
-        write = closed_grammar if self.closes_objects and leaves_open(schema) else json_grammar
+        write = closed_grammar if self.closes_objects else json_grammar
         grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
         if admits_other_keys(grammar.schema):

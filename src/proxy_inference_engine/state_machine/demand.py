@@ -65,6 +65,7 @@ class Demand:
     min_reasoning_tokens: int = 0
     max_reasoning_tokens: int | None = None
     is_raw: bool = False  # the answer goes on with a text of the client's own: nothing of a chat is in it
+    any_order: bool = False  # of the properties in a format, where the alternatives stay few
     closes_objects: bool = False  # one that lists its properties, and does not say otherwise, has no others
 
 

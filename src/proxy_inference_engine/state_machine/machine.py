@@ -32,7 +32,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     admits_other_keys,
     closed_grammar,
     json_grammar,
-    leaves_open,
+    open_grammar,
 )
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyGuard, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
@@ -246,7 +246,7 @@ class MachineBuilder:
                 written = json_grammar({"type": "object"}, spacing=self.spacing)
             case JsonSchema(schema, is_strict):
                 check_patterns(schema)
-                write = closed_grammar if root.closes_objects and leaves_open(schema) else json_grammar
+                write = closed_grammar if root.closes_objects else open_grammar if root.any_order else json_grammar
                 try:
                     written = write(schema, is_strict=is_strict, spacing=self.spacing)
                 except UnenforceableSchema as error:

@@ -67,6 +67,7 @@ class Root:
     structured: StructuredOutput | None = None
     calls: ToolCalls | None = None
     closes_objects: bool = False
+    any_order: bool = False
     is_begun: bool = False  # the answer's text goes on: nothing leads to it
     is_raw: bool = False  # without the family's syntax around it
 
@@ -87,12 +88,14 @@ def build_root(demand: Demand, *, can_reason: bool, can_repeat: bool) -> Root:
     tools, none                     the format, or text
     """
     if demand.is_raw and not isinstance(demand.output, AnyText):
-        return Root(structured=StructuredOutput(demand.output), closes_objects=demand.closes_objects, is_raw=True)
+        root = Root(closes_objects=demand.closes_objects, any_order=demand.any_order, is_raw=True)
+        return replace(root, structured=StructuredOutput(demand.output))
     # A block that the prompt has opened is there, whoever switched reasoning off.
     is_there = can_reason and (demand.can_reason or demand.is_reasoning_open)
     reasoning = ReasoningBlock(demand.is_reasoning_open) if is_there else None
     calls = _calls(demand, can_repeat)
     root = Root(reasoning, calls=calls, closes_objects=demand.closes_objects, is_begun=demand.is_begun)
+    root = replace(root, any_order=demand.any_order)
     if calls is not None and demand.tool_choice.mode == "required":
         return root
     if isinstance(demand.output, AnyText):

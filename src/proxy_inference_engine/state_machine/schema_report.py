@@ -127,6 +127,7 @@ _ADVICE = {
     "unevaluatedProperties": "Write additionalProperties: false where the properties are listed.",
     "unevaluatedItems": "Write items: false beside prefixItems.",
     "$ref": "Put the definition under $defs of the same schema, and refer to it as #/$defs/NAME.",
+    "$recursiveRef": "Declare draft 2019-09 in $schema, or refer to a definition by its own name: #/$defs/NAME.",
     "$dynamicRef": "Refer to a definition by its own name: #/$defs/NAME.",
 }
 _LEAVE_OUT = "Leave it out and check it afterwards, or send strict: false: everything else still binds then."

@@ -1,7 +1,7 @@
 """Keywords about the items of an array as a whole, said item by item where their number allows it."""
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
@@ -9,12 +9,17 @@ from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
 from proxy_inference_engine.state_machine.json_schema.negation import alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import admits, key_of
 
 # How far from the start a contained item is looked for when the array may be longer.
 MAX_POSITIONS = 8
+MAX_NESTED_POSITIONS = 3  # where items are arrays, in which something may be looked for in turn
+MAX_LOOKED_AT = 64
 MAX_ARRANGEMENTS = 330
 MAX_VALUES = 18
+MAX_IN_ORDER = 8
+_OF_ITEMS = frozenset({"items", "prefixItems", "contains", "unevaluatedItems"})
 _TOO_MANY = "There are too many ways to arrange the values of the items."
 
 
@@ -30,9 +35,10 @@ def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Sch
     most = schema.get("maxContains") if counts else None
     if least == 0 and most is None:
         return True
-    num_positions = int(min(schema.get("maxItems", MAX_POSITIONS), MAX_POSITIONS))
+    most_positions = MAX_NESTED_POSITIONS if _speaks_of_arrays(schema["contains"], document) else MAX_POSITIONS
+    num_positions = int(min(schema.get("maxItems", most_positions), most_positions))
     if least > num_positions and least <= schema.get("maxItems", least):
-        raise NotEnforceable(f"That an array contains more than {MAX_POSITIONS} such items cannot be enforced.")
+        raise NotEnforceable(f"That an array contains more than {most_positions} such items cannot be enforced.")
     inside = schema["contains"]
     outside: Schema | None = True
     if most is not None:
@@ -50,6 +56,23 @@ def contains(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Sch
     return _or_no_array(options, kinds)
 
 
+def _speaks_of_arrays(schema: Schema, document: Document) -> bool:
+    """Whether a schema says something about items, its own or those of a value inside; yes if it is not seen soon."""
+    stack = [schema]
+    for _ in range(MAX_LOOKED_AT):
+        if not stack:
+            return False
+        document.spend()
+        one = stack.pop()
+        if not isinstance(one, dict):
+            continue
+        if not _OF_ITEMS.isdisjoint(one):
+            return True
+        stack += [below for _, below in children(one)]
+        stack += [document.target(one["$ref"]).schema] if "$ref" in one else []
+    return True
+
+
 def _with_items_at(positions: tuple[int, ...], inside: Schema, outside: Schema) -> Schema:
     length = positions[-1] + 1 if positions else 0
     items = [inside if index in positions else outside for index in range(length)]
@@ -65,18 +88,28 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
         raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
     most = int(min(schema.get("maxItems", len(values)), len(values)))
     least = int(min(schema.get("minItems", 0), most + 1))
+    arrangements = list(islice(_arrangements(values, least, most), MAX_ARRANGEMENTS + 1))
+    if len(arrangements) > MAX_ARRANGEMENTS:
+        document.is_narrowed = True
+        arrangements = _sets(values, least, most)
     options: list[Schema] = []
-    for arrangement in _arrangements(values, least, most):
+    for arrangement in arrangements:
         items = [{"enum": [value]} for value in arrangement]
         options.append({"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)})
-        if len(options) > MAX_ARRANGEMENTS:
-            raise NotEnforceable(_TOO_MANY)
     return _or_no_array(options, kinds)
 
 
 def _arrangements(values: list[Any], least: int, most: int) -> Iterator[tuple[Any, ...]]:
     for length in range(least, most + 1):
         yield from permutations(values, length)
+
+
+def _sets(values: list[Any], least: int, most: int) -> list[tuple[Any, ...]]:
+    """Every set of the values, in the order in which they are listed; two values in any order."""
+    if len(values) > MAX_IN_ORDER:
+        raise NotEnforceable(_TOO_MANY)
+    turned = [pair[::-1] for pair in combinations(values, 2)] if least <= 2 <= most else []
+    return [*(one for length in range(least, most + 1) for one in combinations(values, length)), *turned]
 
 
 def _item_values(schema: Mapping[str, Any], document: Document) -> list[Any] | None:
@@ -102,17 +135,3 @@ def _differ_by_place(schema: Mapping[str, Any], document: Document) -> bool:
     if not prefix or not (rest is False or schema.get("maxItems", len(prefix) + 1) <= len(prefix)):
         return False
     return all(are_disjoint(left, right, document) for left, right in combinations(prefix, 2))
-
-
-def unevaluated_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """Items beyond the tuple; other keywords that could have looked at them are not followed."""
-    followed = {"allOf", "anyOf", "oneOf", "if", "$ref", "contains", "dependentSchemas"} & schema.keys()
-    if followed:
-        raise NotEnforceable(f"It cannot be enforced beside {sorted(followed)[0]}.")
-    items = schema.get("items")
-    if items is not None and not isinstance(items, list):
-        return True
-    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
-    if isinstance(items, list) and "additionalItems" in schema:
-        return True
-    return {"items": [True] * len(prefix), "additionalItems": schema["unevaluatedItems"]}

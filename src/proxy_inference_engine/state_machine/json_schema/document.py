@@ -1,53 +1,32 @@
 """A schema document: its limits, its draft, and what a reference in it points to. Rewrites nothing but references."""
 
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urldefrag, urljoin
+from collections.abc import Hashable, Mapping
+from typing import Any
+from urllib.parse import unquote
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers, is_named, own_id
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     BRANCHING,
-    LISTS,
-    MAPS,
-    SHAPES,
-    SINGLE,
     Schema,
     draft_of,
     kinds_of,
 )
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
-from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRegex, RegexError, read
+from proxy_inference_engine.state_machine.json_schema.places import (
+    MAX_DEPTH,
+    Address,
+    SchemaPlace,
+    children,
+    places,
+    pointer,
+)
+from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
-MAX_DEPTH = 48
 _READING = 64  # parts of terms: what it costs to make a language of a pattern
-
-Address = tuple[str, ...]
-
-
-class SchemaPlace(NamedTuple):
-    """A schema of a document, and where in it the schema stands."""
-
-    schema: Schema
-    address: Address
-
-
-def pointer(address: Address) -> str:
-    """An address as a JSON pointer."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in address)
-
-
-def children(schema: Mapping[str, Any]) -> Iterator[tuple[Address, Schema]]:
-    """Every subschema that stands at a place where the specification puts one."""
-    for keyword, value in schema.items():
-        if isinstance(value, list) and (keyword in LISTS or keyword == "items"):
-            yield from (((keyword, str(index)), one) for index, one in enumerate(value))
-        elif isinstance(value, dict) and (keyword in MAPS or keyword == "dependencies"):
-            yield from (((keyword, name), one) for name, one in value.items())
-        elif keyword in SINGLE or keyword == "items":
-            yield (keyword,), value
 
 
 def leaves_open(value: Any) -> bool:
@@ -98,43 +77,6 @@ def references_beside(schema: Mapping[str, Any], budget: StepBudget) -> set[str]
     return found
 
 
-def check_shape(schema: Mapping[str, Any], address: Address, budget: StepBudget) -> None:
-    """Refuse keywords whose values are malformed, and options that are not the client's to set."""
-    for keyword, value in schema.items():
-        rule = SHAPES.get(keyword)
-        if rule is not None and not rule[0](value):
-            raise UnenforceableSchema(pointer((*address, keyword)), keyword, f"It must be {rule[1]}.")
-    if "x-guidance" in schema:
-        raise UnenforceableSchema(pointer((*address, "x-guidance")), "x-guidance", "This keyword is reserved.")
-    for pattern in (*schema.get("patternProperties", ()), *((schema["pattern"],) if "pattern" in schema else ())):
-        _check_pattern(pattern, address, budget)
-
-
-def _check_pattern(pattern: str, address: Address, budget: StepBudget) -> None:
-    budget.think(len(pattern))
-    try:
-        read(pattern)
-    except MalformedRegex as error:
-        raise UnenforceableSchema(pointer(address), "pattern", f"{pattern!r} is no pattern: {error}.") from None
-    except RegexError:
-        return
-
-
-def places(schema: Schema, budget: StepBudget, start: Address = ()) -> Iterator[SchemaPlace]:
-    """Every schema of a document, each well-formed by itself; refuses what is nested too deeply."""
-    stack = [SchemaPlace(schema, start)]
-    while stack:
-        place = stack.pop()
-        if not isinstance(place.schema, dict):
-            continue
-        budget.spend()
-        if len(place.address) > 2 * MAX_DEPTH:
-            raise UnenforceableSchema(pointer(place.address[:8]), "", "The schema is nested too deeply.")
-        check_shape(place.schema, place.address, budget)
-        yield place
-        stack += [SchemaPlace(one, (*place.address, *below)) for below, one in children(place.schema)]
-
-
 class Document:
     """A client's schema, whose references all read "#" or "#/pointer" once it is built."""
 
@@ -153,11 +95,14 @@ class Document:
         self._targets: dict[str, SchemaPlace] = {}
         self._is_recursive: dict[str, bool] = {}
         found = list(places(root, budget))
-        identified = [place for place in found if place.address and isinstance(_own_id(place.schema, self.draft), str)]
-        if identified or any(_is_named(place.schema.get("$ref")) for place in found):
-            self.root = _with_local_references(root, found, self.draft)
+        originals: dict[int, Address] = {}
+        if any(DYNAMIC.get(self.draft) in place.schema for place in found):
+            self.root, originals = in_scope(root, Identifiers(found, self.draft), budget)
             found = list(places(self.root, budget))
-        self._addresses = {id(place.schema): place.address for place in found}
+        elif any(_has_name(place, self.draft) for place in found):
+            self.root = Identifiers(found, self.draft).localised(root)
+            found = list(places(self.root, budget))
+        self._addresses = {id(place.schema): originals.get(id(place.schema), place.address) for place in found}
         for place in found:
             if "$ref" in place.schema:
                 self._check_reference(place)
@@ -215,6 +160,14 @@ class Document:
             place = self.target(reference)
         return place
 
+    def opened(self, part: Schema) -> Schema:
+        """A part itself, or what it refers to where that has patterns, which other parts may have to know."""
+        if not isinstance(part, dict) or part.keys() & ASSERTIONS != {"$ref"}:
+            return part
+        target = self.final_target(part["$ref"], part).schema
+        has_patterns = isinstance(target, dict) and "patternProperties" in target
+        return target if has_patterns and not self.is_recursive(part["$ref"]) else part
+
     def is_recursive(self, reference: str) -> bool:
         """Whether following the reference can lead back to it."""
         if reference not in self._is_recursive:
@@ -266,62 +219,6 @@ class Document:
                 self._check_reference(one)
 
 
-def _is_named(reference: Any) -> bool:
-    return isinstance(reference, str) and reference != "#" and not reference.startswith("#/")
-
-
-def _own_id(schema: Mapping[str, Any], draft: int) -> Any:
-    return schema.get("id" if draft == 4 else "$id")
-
-
-def _with_local_references(root: Schema, found: list[SchemaPlace], draft: int) -> Schema:
-    """The document with every reference that is relative to an identifier, or names an anchor, written as a pointer."""
-    bases = _bases(found, draft)
-    names: dict[str, str] = {}
-    for schema, address in found:
-        local = "#" + pointer(address) if address else "#"
-        if isinstance(own := _own_id(schema, draft), str):
-            names.setdefault(urljoin(bases[address[:-1]] if address else "", own), local)
-        if isinstance(anchor := schema.get("$anchor"), str):
-            names.setdefault(bases[address] + "#" + anchor, local)
-        if not address or bases[address] not in names:
-            names.setdefault(bases[address], local)
-    addresses = {id(schema): address for schema, address in found}
-    return _localised(root, addresses, bases, names)
-
-
-def _bases(found: list[SchemaPlace], draft: int) -> dict[Address, str]:
-    """The base address of every schema: its own identifier, or that of the nearest schema around it."""
-    bases: dict[Address, str] = {}
-    for schema, address in sorted(found, key=lambda place: len(place.address)):
-        above = next((bases[address[:end]] for end in range(len(address) - 1, -1, -1) if address[:end] in bases), "")
-        own = _own_id(schema, draft)
-        is_base = isinstance(own, str) and not own.startswith("#")
-        bases[address] = urldefrag(urljoin(above, own)).url if is_base else above
-        for end in range(1, len(address)):
-            bases.setdefault(address[:end], above)
-    return bases
-
-
-def _localised(value: Any, addresses: dict[int, Address], bases: dict[Address, str], names: dict[str, str]) -> Any:
-    if isinstance(value, list):
-        return [_localised(one, addresses, bases, names) for one in value]
-    if not isinstance(value, dict):
-        return value
-    copy = {key: _localised(one, addresses, bases, names) for key, one in value.items()}
-    address = addresses.get(id(value))
-    reference = value.get("$ref")
-    if address is not None and isinstance(reference, str):
-        copy["$ref"] = _local(reference, bases[address], names)
-    return copy
-
-
-def _local(reference: str, base: str, names: dict[str, str]) -> str:
-    absolute = urljoin(base, reference) if reference != "#" else base
-    url, fragment = urldefrag(absolute)
-    for name in (absolute, absolute.removesuffix("#"), reference):
-        if name in names and not fragment.startswith("/"):
-            return names[name]
-    if fragment.startswith("/") and url in names:
-        return "#" + names[url].removeprefix("#") + fragment
-    return reference
+def _has_name(place: SchemaPlace, draft: int) -> bool:
+    """Whether a schema inside a document has an identifier, or refers to one."""
+    return is_named(place.schema.get("$ref")) or (bool(place.address) and isinstance(own_id(place.schema, draft), str))

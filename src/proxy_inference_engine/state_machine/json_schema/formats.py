@@ -7,7 +7,7 @@ what is accepted is less than all of it, and never anything that is not of it. A
 from collections.abc import Callable
 
 # What the library enforces as it should.
-OF_THE_LIBRARY = frozenset(("duration", "email", "hostname", "ipv4", "uuid"))
+OF_THE_LIBRARY = frozenset(("duration", "email", "ipv4", "uuid"))
 
 _HEX = "[0-9A-Fa-f]"
 _ESCAPED = f"%{_HEX}{{2}}"
@@ -68,22 +68,37 @@ _POINTER = "(?:/(?:[^/~]|~[01])*)*"
 _MORE = r"\x{a0}-\x{d7ff}\x{f900}-\x{fdcf}\x{fdf0}-\x{ffef}\x{10000}-\x{1fffd}\x{20000}-\x{2fffd}\x{30000}-\x{3fffd}"
 # Letters of which each may stand anywhere in a name (RFC 5892): no marks, no signs that need a neighbour.
 _LETTERS = (
-    r"\x{df}-\x{f6}\x{f8}-\x{ff}\x{3b1}-\x{3c9}\x{430}-\x{45f}\x{5d0}-\x{5ea}\x{621}-\x{63a}\x{641}-\x{64a}"
+    r"\x{df}-\x{f6}\x{f8}-\x{ff}\x{3b1}-\x{3c9}\x{430}-\x{45f}"
     r"\x{905}-\x{939}\x{e01}-\x{e2f}\x{3041}-\x{3096}\x{30a1}-\x{30fa}\x{4e00}-\x{9fa5}\x{ac00}-\x{d7a3}"
 )
+_FROM_THE_RIGHT = r"\x{5d0}-\x{5ea}\x{621}-\x{63a}\x{641}-\x{64a}"
+
+
+def _hosts() -> str:
+    """RFC 1123, without labels that have two hyphens where those do that stand for other scripts (RFC 5891).
+
+    One label of up to 63 characters and six of up to 30 are never more than 253.
+    """
+    end, inner = "[A-Za-z0-9]", "[A-Za-z0-9-]"
+    label = f"{end}(?:{inner}{{0,2}}{end}|{inner}(?:{end}{inner}|-{end}){inner}{{0,MOST}}{end})?"
+    return f"{label.replace('MOST', '58')}(?:[.]{label.replace('MOST', '25')}){{0,6}}"
 
 
 def _names() -> str:
-    """RFC 5890, with labels that cannot be too long once they are written in ASCII; none that begin with xn--."""
-    ascii_label = "[A-Za-z0-9](?:[A-Za-z0-9]|[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29})?"
-    other_label = f"[a-z0-9{_LETTERS}]{{1,12}}"
-    label = f"(?:{ascii_label}|{other_label})"
-    return f"{label}(?:[.\\x{{3002}}\\x{{ff0e}}\\x{{ff61}}]{label}){{0,5}}"
+    """RFC 5890, with labels that cannot be too long once they are written in ASCII; none that begin with xn--.
+
+    Where one label is written from the right, the others are too, or begin with a letter (RFC 5893).
+    """
+    rest = "(?:[A-Za-z0-9]|[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29})?"
+    from_the_left = f"(?:[A-Za-z0-9]{rest}|[a-z0-9{_LETTERS}]{{1,12}})"
+    from_both = f"(?:[A-Za-z]{rest}|[{_FROM_THE_RIGHT}]{{1,12}})"
+    stop = r"[.\x{3002}\x{ff0e}\x{ff61}]"
+    return f"(?:{from_the_left}(?:{stop}{from_the_left}){{0,5}}|{from_both}(?:{stop}{from_both}){{0,5}})"
 
 
 def _mail() -> str:
     """RFC 6531, without quoted names and addresses in brackets."""
-    letter = f"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}-]"
+    letter = f"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}{_FROM_THE_RIGHT}-]"
     return f"{letter}{{1,40}}(?:[.]{letter}{{1,12}}){{0,2}}@{_names()}"
 
 
@@ -106,6 +121,7 @@ _FORMATS: dict[str, Callable[[], str]] = {
     "date": _dates,
     "time": _times,
     "date-time": lambda: f"{_dates()}[Tt]{_times()}",
+    "hostname": _hosts,
     "ipv6": _ipv6,
     "uri": lambda: _addresses("")[0],
     "uri-reference": lambda: _addresses("")[1],

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.arrays import contains, unevaluated_items, unique_items
+from proxy_inference_engine.state_machine.json_schema.arrays import contains, unique_items
 from proxy_inference_engine.state_machine.json_schema.disjointness import (
     are_disjoint,
     certain_kinds,
@@ -16,8 +16,9 @@ from proxy_inference_engine.state_machine.json_schema.disjointness import (
     property_in,
     property_of,
 )
-from proxy_inference_engine.state_machine.json_schema.document import Document, children
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
+from proxy_inference_engine.state_machine.json_schema.evaluation import unevaluated_items, unevaluated_properties
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     KINDS,
@@ -27,13 +28,15 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     kinds_of,
     values_of,
 )
-from proxy_inference_engine.state_machine.json_schema.names import property_names, unevaluated_properties
+from proxy_inference_engine.state_machine.json_schema.names import property_names
 from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
+from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import key_of
 
 MAX_BRANCHES = 16
 MAX_WEIGHT = 1_000
 MAX_CASES = 64
+MIN_TAGGED = 3
 
 
 def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
@@ -164,13 +167,43 @@ def _dependent(keyword: str) -> Callable[[Mapping[str, Any], Document, Kinds], S
             if needed is not True:
                 groups.setdefault(json.dumps(needed, sort_keys=True), (needed, []))[1].append(name)
         listed = schema.get("properties", {})
+        by_value = _by_value(list(groups.values()), schema, document, kinds) if len(groups) >= MIN_TAGGED else None
         parts = [_unless_present(names, needed, given, kinds) for needed, names in groups.values()]
+        parts = parts if by_value is None else [by_value]
         # The names in the order of the client, where the schema itself does not list them.
         order = {name: True for name in schema[keyword] if name not in listed}
         parts = [{"properties": order}, *parts] if order and parts else parts
         return {"allOf": parts} if parts else True
 
     return lower
+
+
+def _by_value(
+    groups: list[tuple[Schema, list[str]]], schema: Mapping[str, Any], document: Document, kinds: Kinds
+) -> Schema | None:
+    """Names that all need certain values of one property, as one choice among its values; None where they do not.
+
+    One by one they would double the alternatives.
+    """
+    cases = [_case({"if": needed}, document) for needed, _ in groups]
+    tags = {case.name for case in cases if case is not None and not case.is_required}
+    known = property_of(schema, min(tags), document) if len(tags) == 1 and None not in cases else True
+    possible = values_of(known, document.draft) if isinstance(known, dict) else None
+    if possible is None or any(case is None or case.is_required for case in cases):
+        return None
+    document.spend(len(possible) * len(groups))
+    meant = [{key_of(value) for value in case.values} for case in cases if case is not None]
+    choices: dict[tuple[str, ...], list[Any]] = {}
+    for value in possible:
+        shut = [names for keys, (_, names) in zip(meant, groups, strict=True) if key_of(value) not in keys]
+        choices.setdefault(tuple(name for names in shut for name in names), []).append(value)
+    tag = min(tags)
+    branches: list[Schema] = [
+        {"type": "object", "properties": {**dict.fromkeys(shut, False), tag: {"enum": values}}, "required": [tag]}
+        for shut, values in choices.items()
+    ]
+    others: list[Schema] = [{"type": sorted(kinds - {"object"})}] if kinds != {"object"} else []
+    return {"anyOf": [*branches, {"type": "object", "properties": {tag: False}}, *others]}
 
 
 def _unless_present(names: list[str], needed: Schema, given: set[str], kinds: Kinds) -> Schema:

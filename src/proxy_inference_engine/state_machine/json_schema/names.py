@@ -1,19 +1,18 @@
-"""Which names the properties of an object may have: propertyNames, overlapping patterns, unevaluated properties."""
+"""Which names the properties of an object may have: propertyNames, and patterns in the library's syntax."""
 
 from collections.abc import Mapping
-from itertools import combinations, product
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document
+from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Kinds, Schema, kind_of
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
-from proxy_inference_engine.state_machine.json_schema.patterns import do_meet, is_universal
+from proxy_inference_engine.state_machine.json_schema.overlaps import apart
+from proxy_inference_engine.state_machine.json_schema.patterns import is_universal
+from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
 from proxy_inference_engine.state_machine.json_schema.plain import supported_pattern
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits
-
-MAX_OVERLAPPING = 4
 
 
 def property_names(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
@@ -152,70 +151,6 @@ def _and(schema: Schema, others: list[Schema]) -> Schema:
 
 def supported_patterns(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schema]:
     """Patterns of properties in the library's syntax, of which no two match one name."""
-    patterns = apart(patterns, document) if len(patterns) > 1 else patterns
+    patterns = apart(patterns, document.budget) if len(patterns) > 1 else patterns
     written = [(supported_pattern(pattern, document.budget), one) for pattern, one in patterns.items()]
     return {pattern: one for pattern, one in written if pattern is not None}
-
-
-def apart(patterns: Mapping[str, Schema], document: Document) -> dict[str, Schema]:
-    """Patterns for the same properties of which no two match one name."""
-    overlapping = _overlapping(list(patterns), document)
-    if not overlapping:
-        return dict(patterns)
-    if len(overlapping) > MAX_OVERLAPPING:
-        raise NotEnforceable("Too many patterns match the same names.")
-    result = {pattern: one for pattern, one in patterns.items() if pattern not in overlapping}
-    for choice in product((True, False), repeat=len(overlapping)):
-        chosen = [pattern for pattern, is_in in zip(overlapping, choice, strict=True) if is_in]
-        if not chosen:
-            continue
-        region = language_of("")
-        for pattern, is_in in zip(overlapping, choice, strict=True):
-            language = language_of(pattern)
-            region = region.and_(language if is_in else language.complement())
-        try:
-            if not region.is_empty(document.budget.think):
-                name = region.pattern(document.budget.think)
-                result[name] = {"allOf": [patterns[pattern] for pattern in chosen]}
-        except RegexError as error:
-            raise NotEnforceable(f"Patterns that match the same names cannot be told apart: {error}.") from None
-    return result
-
-
-def _overlapping(patterns: list[str], document: Document) -> list[str]:
-    """Patterns that share a name with another; those that cannot be reasoned about are left to the grammar library."""
-    found = []
-    for left, right in combinations(patterns, 2):
-        try:
-            if do_meet(left, right, document.budget):
-                found += [left, right]
-        except RegexError:
-            continue
-    return list(dict.fromkeys(found))
-
-
-def unevaluated_properties(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """What is left when all properties are known that the schema, its parts and what it refers to look at."""
-    properties: dict[str, Schema] = {}
-    patterns: dict[str, Schema] = {}
-    stack: list[tuple[Schema, int]] = [(schema, 0)]
-    while stack:
-        part, depth = stack.pop()
-        document.spend()
-        if not isinstance(part, dict):
-            continue
-        followed = {"anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef"} & part.keys()
-        if followed or depth > MAX_DEPTH:
-            raise NotEnforceable(f"It cannot be enforced beside {sorted(followed or {'$ref'})[0]}.")
-        if "additionalProperties" in part or (part is not schema and "unevaluatedProperties" in part):
-            return True
-        properties |= dict.fromkeys(part.get("properties", {}), True)
-        patterns |= dict.fromkeys(part.get("patternProperties", {}), True)
-        stack += [(one, depth + 1) for one in part.get("allOf", ())]
-        if "$ref" in part:
-            stack.append((document.target(part["$ref"]).schema, depth + 1))
-    return {
-        "properties": properties,
-        "patternProperties": patterns,
-        "additionalProperties": schema["unevaluatedProperties"],
-    }

@@ -234,13 +234,14 @@ def _contains(schema: Mapping[str, Any], document: Document, depth: int) -> Nega
 
 
 def _property_names(schema: Mapping[str, Any], document: Document, depth: int) -> Negation:
-    """Some name is one of those that are forbidden, where these are few."""
+    """Some name is one of those that are forbidden, where these are few; otherwise all names that there are."""
     names = document.resolved(schema["propertyNames"])
     inner = (
         document.resolved(names["not"]) if isinstance(names, dict) and names.keys() & ASSERTIONS == {"not"} else None
     )
     if not isinstance(inner, dict) or inner.keys() & ASSERTIONS not in ({"enum"}, {"const"}):
-        return UNKNOWN
+        others = {"propertyNames": {"not": names}, "minProperties": 1}
+        return Negation([{"type": "object", **others}], False) if isinstance(names, dict) else UNKNOWN
     words = [value for value in inner.get("enum", [inner.get("const")]) if isinstance(value, str)]
     return Negation([{"type": "object", "required": [word]} for word in words], True)
 

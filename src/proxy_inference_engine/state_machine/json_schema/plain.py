@@ -9,13 +9,23 @@ from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceab
 from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
 from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
-from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, is_anchored_simply, read
+from proxy_inference_engine.state_machine.json_schema.regexes import (
+    SPACE,
+    RegexError,
+    as_members_text,
+    complement,
+    is_anchored_simply,
+    read,
+)
 from proxy_inference_engine.state_machine.json_schema.result import divisor_of
 
 MAX_EXACT = 2**53
 MAX_INTEGER = 2**63 - 1
 _UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!", "\\b", "\\B")
+
+_ANY = r"[\s\S]"
+_SPACES = {"\\s": as_members_text(SPACE), "\\S": as_members_text(complement(SPACE))}
 
 Report = Callable[[str, NotEnforceable], Any]
 
@@ -114,7 +124,7 @@ def supported_pattern(pattern: str, budget: StepBudget) -> str | None:
             raise NotEnforceable(f"The pattern cannot be enforced: {error}.") from None
         return pattern
     if is_simple:
-        return _escaped(pattern) if "[" in pattern else pattern
+        return _escaped(pattern) if "[" in pattern or "\\s" in pattern or "\\S" in pattern else pattern
     try:
         language = language_of(pattern)
         return None if language.is_empty(budget.think) else language.pattern(budget.think)
@@ -129,14 +139,23 @@ def _has_back_reference(pattern: str) -> bool:
 
 
 def _escaped(pattern: str) -> str:
-    """The pattern with characters escaped that mean something more in the library's character classes."""
+    """The pattern with characters escaped that mean something more in the library's character classes.
+
+    White space is written out: the library has other characters for it than ECMA-262.
+    """
     result: list[str] = []
     is_inside = False
     index = 0
     while index < len(pattern):
         char = pattern[index]
+        if not is_inside and pattern.startswith(_ANY, index):
+            result.append(_ANY)
+            index += len(_ANY)
+            continue
         if char == "\\":
-            result.append(pattern[index : index + 2])
+            escape = pattern[index : index + 2]
+            members = _SPACES.get(escape, escape)
+            result.append(members if is_inside or escape not in _SPACES else f"[{members}]")
             index += 2
             continue
         if is_inside and (char == "[" or (char in "&~" and pattern[index : index + 2] == char * 2)):

@@ -233,7 +233,12 @@ def as_set_text(ranges: Ranges) -> str:
     negation, shown = ("^", rest) if len(rest) < len(ranges) else ("", ranges)
     if not shown:
         return r"[\s\S]"
-    return "[" + negation + "".join(_range_text(low, high) for low, high in shown) + "]"
+    return "[" + negation + as_members_text(shown) + "]"
+
+
+def as_members_text(ranges: Ranges) -> str:
+    """A character set as it is written between the brackets of another."""
+    return "".join(_range_text(low, high) for low, high in ranges)
 
 
 def _range_text(low: int, high: int) -> str:

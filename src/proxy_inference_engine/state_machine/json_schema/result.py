@@ -11,9 +11,10 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.document import children
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema
+from proxy_inference_engine.state_machine.json_schema.overlaps import joined
+from proxy_inference_engine.state_machine.json_schema.places import children
 
 DEFINITIONS = "#/$defs/"
 # The library follows all alternatives at once, each with the properties that may come next, up to 2,000 items or so;
@@ -87,7 +88,7 @@ class Result:
 
     def schema(self) -> Any:
         """All parts as one schema; raises NotEnforceable where bounds on properties have too many ways to be met."""
-        parts = gathered(self._parts) if len(self._parts) > 1 else self._parts
+        parts = joined(gathered(self._parts), self._budget) if len(self._parts) > 1 else self._parts
         if not self._is_possible or False in parts:
             return False
         if len(parts) > 1:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
-from proxy_inference_engine.state_machine.json_schema.document import MAX_DEPTH, Document, pointer, references_beside
+from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
     ImpossibleSchema,
     NotEnforceable,
@@ -35,6 +35,8 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
+from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH, pointer
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
@@ -66,7 +68,12 @@ _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alterna
 
 
 def json_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, budget: StepBudget | None = None
+    schema: Any,
+    *,
+    is_strict: bool = True,
+    spacing: Spacing = COMPACT,
+    budget: StepBudget | None = None,
+    any_order: bool = False,
 ) -> JsonGrammar:
     """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable."""
     if not isinstance(schema, dict | bool):
@@ -76,6 +83,8 @@ def json_grammar(
     try:
         rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict)
         rewritten = rewriter.result()
+        if any_order:
+            rewritten = in_any_order(rewritten)
     except RecursionError:
         raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
     except OutOfSteps:
@@ -181,7 +190,8 @@ class Rewriter:
         """A schema written anew, keyword by keyword in the client's order."""
         result = Result(self._document.budget)
         first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
-        for keyword in schema:
+        # What is left of a value is told last: the order of properties is for those who name them to say.
+        for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
             if keyword == first_plain:
                 result.add_plain(self._plain(schema, spot, kinds))
             elif keyword in {"enum", "const"}:
@@ -199,8 +209,10 @@ class Rewriter:
     def _apply(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds, result: Result) -> None:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
         parts: list[Any]
-        if keyword in {"anyOf", "allOf"}:
+        if keyword == "anyOf":
             parts = [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
+        elif keyword == "allOf":
+            parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]
         elif keyword == "$ref":
             parts = [self._reference(schema["$ref"], schema, spot, kinds)]
         else:

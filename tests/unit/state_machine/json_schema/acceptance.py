@@ -65,7 +65,7 @@ class Result:
 def evaluate(line: dict[str, Any], tokenizer: llguidance.LLTokenizer) -> Result:
     """Compile a line's schema and hold its instances against it; the worst finding counts."""
     try:
-        grammar = json_grammar(line["schema"])
+        grammar = json_grammar(line["schema"], any_order=True)
     except UnenforceableSchema as refusal:
         return Result("refused", f"{refusal.keyword}: {refusal.reason} at {refusal.path}")
     matcher, error = compiled(grammar, tokenizer)

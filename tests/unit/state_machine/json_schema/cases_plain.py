@@ -93,6 +93,10 @@ STRINGS = [
 
 # Only the grammar is asked: formats are annotations for the validator, and it warns of such character classes.
 GRAMMAR_ONLY = [
+    # White space as ECMA-262 has it.
+    Case({"type": "string", "pattern": r"^\S$"}, ["a", "\x85"], [" ", "\ufeff"]),
+    Case({"type": "string", "pattern": r"^[\sx]$"}, ["x", " ", "\ufeff"], ["\x85", "y"]),
+    Case({"type": "string", "pattern": r"^[^\S]$"}, [" ", "\ufeff"], ["\x85", "y"]),
     Case({"type": "string", "pattern": "^[[&&]+$"}, ["[", "&[&"], ["a", ""]),
     Case({"type": "string", "pattern": "^[~~|]$"}, ["~", "|"], ["a"]),
     Case({"type": "string", "format": "date"}, ["2024-02-29"], ["2024-13-01", "24-1-1", "", "2024-04-31"]),

@@ -329,6 +329,52 @@ ITEMS = [
         [["a", "a"]],
     ),
     Case({"uniqueItems": True, "type": "string"}, ["a"], [[1]]),
+    # Too many arrangements: every set in the order of the values, and pairs in any.
+    Case(
+        {"type": "array", "uniqueItems": True, "items": {"enum": [*"abcdefg"]}, "minItems": 1},
+        [["a"], ["b", "a"], ["a", "c", "g"], [*"abcdefg"]],
+        [[], ["a", "a"], ["a", "b", "a"], ["h"]],
+    ),
+    # Names that each need certain values of one property.
+    Case(
+        obj(
+            {"kind": {"enum": ["x", "y", "z"]}, "a": INTEGER, "b": INTEGER, "c": INTEGER, "d": INTEGER},
+            dependentSchemas={
+                name: {"properties": {"kind": {"enum": values}}}
+                for name, values in {"a": ["x"], "b": ["x", "y"], "c": ["y"], "d": ["y", "w"]}.items()
+            },
+        ),
+        [{"kind": "x", "a": 1, "b": 1}, {"kind": "y", "b": 1, "c": 1, "d": 1}, {"kind": "z"}, {"a": 1, "c": 1}, {}],
+        [{"kind": "y", "a": 1}, {"kind": "z", "b": 1}, {"kind": "x", "d": 1}, {"kind": "w"}, {"a": "x"}],
+    ),
+    # Patterns of several parts that match the same names.
+    Case(
+        {
+            "type": "object",
+            "allOf": [{"patternProperties": {"3": {"type": "boolean"}}}, {"propertyNames": {"pattern": "^a[0-9]$"}}],
+        },
+        [{"a3": True, "a4": 1}, {}],
+        [{"a3": 1}, {"b3": True}, {"a": 1}],
+    ),
+    Case(
+        {
+            "type": "object",
+            "allOf": [
+                {"$ref": "#/$defs/short"},
+                {"patternProperties": {"^a": INTEGER}, "additionalProperties": STRING},
+            ],
+            "$defs": {
+                "short": {"patternProperties": {"^.$": {"minimum": 2}, "^..$": True}, "additionalProperties": False}
+            },
+        },
+        [{"a": 2, "ab": 1, "b": "x", "bc": "x"}],
+        [{"a": 1}, {"a": "x"}, {"abc": 1}, {"ab": "x"}, {"bc": 1}],
+    ),
+    Case(
+        {"type": "object", "not": {"propertyNames": {"maxLength": 1}}},
+        [{"ab": 1}, {"ab": 1, "abc": 2}],
+        [{}, {"a": 1}],
+    ),
     Case({"type": "array", "prefixItems": [STRING], "unevaluatedItems": False}, [["a"], []], [["a", 1]]),
     Case({"type": "array", "unevaluatedItems": INTEGER}, [[1, 2]], [["a"]]),
     Case(obj({"a": STRING}, unevaluatedProperties=False), [{"a": "x"}, {}], [{"b": 1}]),

@@ -17,6 +17,7 @@ DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6,
 OF_SIZES = [end + kind for end in ("min", "max") for kind in ("Items", "Contains", "Length", "Properties")]
 OF_NUMBERS = ["multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
 OF_SCHEMAS = ["not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"]
+OF_SCHEMAS += ["unevaluatedItems", "unevaluatedProperties"]
 CHOICES: dict[str, list[Any]] = {
     "type": TYPES,
     "pattern": PATTERNS,

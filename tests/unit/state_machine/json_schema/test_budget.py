@@ -33,7 +33,7 @@ def test_parts_add_up_to_steps() -> None:
 
 def attempt(schema: Any, *, is_strict: bool) -> UnenforceableSchema | None:
     try:
-        _ = json_grammar(schema, is_strict=is_strict, budget=StepBudget(_NUM_STEPS)).lark
+        _ = json_grammar(schema, is_strict=is_strict, budget=StepBudget(_NUM_STEPS), any_order=True).lark
     except UnenforceableSchema as refusal:
         return refusal
     return None
@@ -108,6 +108,46 @@ COSTLY: list[Any] = [
         "maxProperties": 1,
     },
     {"patternProperties": {"((((a?)?)?)?){1,60}": {}}, "properties": {"ab" * 50 + str(n): {} for n in range(3_000)}},
+    {"anyOf": [{"properties": {f"a{n}": {}}} for n in range(3_000)], "unevaluatedProperties": False},
+    {
+        "properties": {f"a{n}": {} for n in range(5_000)},
+        "allOf": [{"anyOf": [{"properties": {f"b{n}": {}}}, {"properties": {f"c{n}": {}}}]} for n in range(300)],
+        "unevaluatedProperties": False,
+    },
+    {"allOf": [{"contains": {"const": n}} for n in range(2_000)], "unevaluatedItems": False},
+    {"if": {"$ref": "#"}, "unevaluatedProperties": False},
+    {
+        "$id": "http://example.com/",
+        "properties": {f"p{n}": {"$dynamicRef": f"r{n}#a"} for n in range(300)},
+        "$defs": {
+            f"d{n}": {
+                "$id": f"r{n}",
+                "$dynamicAnchor": "a",
+                "items": {"$dynamicRef": f"r{(n + 1) % 300}#a"},
+                "$defs": {f"e{m}": {"$dynamicAnchor": f"x{m}"} for m in range(10)},
+            }
+            for n in range(300)
+        },
+    },
+    {
+        "$id": "http://example.com/",
+        "$ref": "r0",
+        "$defs": {
+            f"d{n}": {
+                "$id": f"r{n}",
+                "$dynamicAnchor": f"x{n}",
+                "properties": {f"p{m}": {"$ref": f"r{m}"} for m in range(12)},
+                "items": {"$dynamicRef": f"#x{n}"},
+            }
+            for n in range(12)
+        },
+    },
+    {"allOf": [{"patternProperties": {f"{n}": {}, f"^a{n}": {}}} for n in range(200)]},
+    {
+        "type": "object",
+        "properties": {f"a{n}": {} for n in range(9_000)},
+        "required": [f"a{n}" for n in range(8_999, 0, -1)],
+    },
     [{"type": "string"}] * 3,
     {"description": "x" * (1 << 20)},
 ]

@@ -9,13 +9,15 @@ import llguidance
 import pytest
 
 from proxy_inference_engine.state_machine.json_schema import json_grammar
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, UNSUPPORTED
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.cases import Case
+from tests.unit.state_machine.json_schema.cases_evaluation import EVALUATION
 from tests.unit.state_machine.json_schema.cases_plain import GRAMMAR_ONLY, PLAIN
 from tests.unit.state_machine.json_schema.cases_rewritten import REWRITTEN
+from tests.unit.state_machine.json_schema.cases_scopes import SCOPES
 
-CASES = [*PLAIN, *REWRITTEN]
+CASES = [*PLAIN, *REWRITTEN, *EVALUATION, *SCOPES]
 Place = Callable[[Any], Any]
 
 # How a schema is put into another, and an instance with it.
@@ -62,7 +64,7 @@ def name_of(case: Case) -> str:
 def stands_alone(case: Case) -> bool:
     """Whether a case can be put into another schema: a reference or a declared draft concerns the whole document."""
     text = json.dumps(case.schema)
-    return not any(keyword in text for keyword in ('"$ref"', '"$schema"', '"unevaluated'))
+    return not any(keyword in text for keyword in ('"$ref"', '"$dynamicRef"', '"$schema"', '"unevaluated'))
 
 
 def test_there_are_enough_cases() -> None:
@@ -74,7 +76,7 @@ def test_there_are_enough_cases() -> None:
 
 def test_every_keyword_that_binds_has_a_case() -> None:
     written = json.dumps([case.schema for case in CASES])
-    assert [keyword for keyword in sorted(ASSERTIONS - UNSUPPORTED) if f'"{keyword}":' not in written] == []
+    assert [keyword for keyword in sorted(ASSERTIONS) if f'"{keyword}":' not in written] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)

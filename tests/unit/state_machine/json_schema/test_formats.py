@@ -28,10 +28,13 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "duration": (["P1Y", "PT1H30M", "P3W", "P1DT12H"], ["P", "1Y", "P1", "PT", "P1Y2W", "PT1D"]),
     "email": (["joe.bloggs@example.com", "te~st@example.com"], ["joe", "@example.com", "joe@", "a..b@example.com"]),
     "idn-email": (["실례@실례.테스트", "joe@example.com"], ["2962", "@실례", "a b@example.com", "a@-"]),
-    "hostname": (["example.com", "a-b.c", "xn--4gbwdl.xn--wgbh1c"], ["-a", "a_b", "a..b", "", "a" * 64]),
+    "hostname": (
+        ["example.com", "a-b.c", "a", "ab", "a-b", "a--b", "ab-c-d", "a-b-c", "1-2.3", "a" * 63, "www.a.b.c.d.e.f"],
+        ["-a", "a-", "a_b", "a..b", "", "a" * 64, "xn--X", "ab--c", "a.", ".".join(["a" * 63] * 4)],
+    ),
     "idn-hostname": (
-        ["실례.테스트", "bücher.example", "пример", "例え"],
-        ["-hello", "hello-", "〮실례", "a·l", "", ".", "xn--X", "ـߺ", "a b"],
+        ["실례.테스트", "bücher.example", "пример", "例え", "אבג.example", "1a.example"],
+        ["1a.אבג", "1אבג", "aאבג", "-hello", "hello-", "〮실례", "a·l", "", ".", "xn--X", "ـߺ", "a b"],
     ),
     "ipv4": (["127.0.0.1", "255.255.255.255"], ["256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"]),
     "ipv6": (

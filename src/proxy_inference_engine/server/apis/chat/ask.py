@@ -124,6 +124,7 @@ def make_demand(body: ChatRequest, tools: tuple[Tool, ...], reasoning: Reasoning
         min_reasoning_tokens=reasoning.min_tokens,
         max_reasoning_tokens=reasoning.max_tokens,
         closes_objects=not body.open_objects,
+        any_order=body.open_objects,
     )
 
 

@@ -13,7 +13,8 @@ def make_asks(body: CompletionRequest, model: ServedModel, tenant: str, id_: str
     if body.suffix and body.echo and model.can_infill:
         raise InvalidRequest("'echo' is not possible with a suffix.", param="echo")
     if body.banned_strings or body.response_format is not None:
-        demand = Demand(make_output(body.response_format, body.banned_strings), closes_objects=not body.open_objects)
+        output = make_output(body.response_format, body.banned_strings)
+        demand = Demand(output, closes_objects=not body.open_objects, any_order=body.open_objects)
     else:
         demand = ANYTHING
     sampling, limits = sampling_wishes(body), limit_wishes(body, body.max_tokens)

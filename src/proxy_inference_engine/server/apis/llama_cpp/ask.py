@@ -40,7 +40,11 @@ def _ask(body: NativeFields, prompt: RawPrompt, tenant: str, id_: str) -> Ask:
         prompt=prompt,
         sampling=replace(sampling, seed=None) if sampling.seed == _RANDOM else sampling,
         limits=limit_wishes(body, body.max_tokens),
-        demand=Demand(make_output(body.response_format, body.banned_strings), closes_objects=not body.open_objects),
+        demand=Demand(
+            make_output(body.response_format, body.banned_strings),
+            closes_objects=not body.open_objects,
+            any_order=body.open_objects,
+        ),
         num_top_logprobs=body.logprobs,
         name_param=lambda param: _PARAMS.get(param, param),
         name_demand=_name_demand,

@@ -137,6 +137,7 @@ def make_demand(body: CountRequest, reasoning: ReasoningWishes) -> Demand:
         can_reason=reasoning.is_wanted,
         max_reasoning_tokens=reasoning.max_tokens,
         closes_objects=not body.open_objects,
+        any_order=body.open_objects,
     )
 
 

@@ -130,6 +130,7 @@ def make_demand(body: Conversing, offered: OfferedTools, reasoning: ReasoningWis
         min_reasoning_tokens=reasoning.min_tokens,
         max_reasoning_tokens=reasoning.max_tokens,
         closes_objects=not body.open_objects,
+        any_order=body.open_objects,
     )
 
 

@@ -1,0 +1,83 @@
+"""Identifiers and anchors of a document: what a reference by name means, as a pointer into the document."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema
+from proxy_inference_engine.state_machine.json_schema.places import Address, SchemaPlace, pointer
+
+
+def is_named(reference: Any) -> bool:
+    return isinstance(reference, str) and reference != "#" and not reference.startswith("#/")
+
+
+def own_id(schema: Mapping[str, Any], draft: int) -> Any:
+    """What a schema calls itself; beside a reference, drafts before 2019-09 know no other keyword."""
+    if draft < 2019 and "$ref" in schema:
+        return None
+    return schema.get("id" if draft == 4 else "$id")
+
+
+class Identifiers:
+    """The names of one document."""
+
+    def __init__(self, found: list[SchemaPlace], draft: int) -> None:
+        self.found = found
+        self.draft = draft
+        self._bases = _bases(found, draft)
+        self._names: dict[str, str] = {}
+        for schema, address in found:
+            self._add(schema, address)
+
+    def _add(self, schema: Schema, address: Address) -> None:
+        names, base = self._names, self._bases[address]
+        local = "#" + pointer(address)
+        if isinstance(own := own_id(schema, self.draft), str):
+            names.setdefault(urljoin(self._bases[address[:-1]] if address else "", own), local)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(anchor := schema.get(keyword), str):
+                names.setdefault(base + "#" + anchor, local)
+        if not address or base not in names:
+            names.setdefault(base, local)
+
+    def local(self, reference: str, address: Address) -> str:
+        """A reference as a pointer, relative to the schema at an address; itself where nothing has such a name."""
+        base = self._bases[next(address[:end] for end in range(len(address), -1, -1) if address[:end] in self._bases)]
+        absolute = urljoin(base, reference) if reference != "#" else base
+        url, fragment = urldefrag(absolute)
+        for name in (absolute, absolute.removesuffix("#"), reference):
+            if name in self._names and not fragment.startswith("/"):
+                return self._names[name]
+        if fragment.startswith("/") and url in self._names:
+            return "#" + self._names[url].removeprefix("#") + fragment
+        return reference
+
+    def localised(self, root: Schema) -> Schema:
+        """The document with every reference written as a pointer."""
+        return self._localised(root, {id(schema): address for schema, address in self.found})
+
+    def _localised(self, value: Any, addresses: dict[int, Address]) -> Any:
+        if isinstance(value, list):
+            return [self._localised(one, addresses) for one in value]
+        if not isinstance(value, dict):
+            return value
+        copy = {key: self._localised(one, addresses) for key, one in value.items()}
+        address = addresses.get(id(value))
+        reference = value.get("$ref")
+        if address is not None and isinstance(reference, str):
+            copy["$ref"] = self.local(reference, address)
+        return copy
+
+
+def _bases(found: list[SchemaPlace], draft: int) -> dict[Address, str]:
+    """The base address of every schema: its own identifier, or that of the nearest schema around it."""
+    bases: dict[Address, str] = {}
+    for schema, address in sorted(found, key=lambda place: len(place.address)):
+        above = next((bases[address[:end]] for end in range(len(address) - 1, -1, -1) if address[:end] in bases), "")
+        own = own_id(schema, draft)
+        is_base = isinstance(own, str) and not own.startswith("#")
+        bases[address] = urldefrag(urljoin(above, own)).url if is_base else above
+        for end in range(1, len(address)):
+            bases.setdefault(address[:end], above)
+    return bases

@@ -1,0 +1,180 @@
+"""Other orders of properties than the schema's own, for those who want a schema to the letter.
+
+The library writes properties in the order in which a schema lists them, so each order is an alternative of its own: all
+of them where the properties are few, otherwise one more, that of `required`. A schema gets only so many.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, permutations
+from math import factorial
+from typing import Any, NamedTuple
+
+from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS
+from proxy_inference_engine.state_machine.json_schema.places import children, mapped
+from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, num_alternatives
+
+# Of so many properties every order is written down.
+MAX_PERMUTED = 3
+# Alternatives of one object, with those that it has anyway; and of a whole document.
+MAX_TOGETHER = 24
+MAX_ORDERS = 120
+# Schemas that are written again for the orders of one object.
+MAX_COPIED = 600
+MAX_STEPS = 30_000
+MAX_FOLLOWED = 8  # references, one to the next
+
+Names = tuple[str, ...]
+
+
+def in_any_order(schema: dict[str, Any]) -> dict[str, Any]:
+    """A rewritten schema whose objects may have their properties in other orders too; itself where that is too much."""
+    try:
+        return _Orders().document(schema)
+    except OutOfSteps:
+        return schema
+
+
+class _Size(NamedTuple):
+    """How many schemas there are in a schema, and whether something of it may turn out to be impossible."""
+
+    num_schemas: int
+    is_certain: bool
+
+    @property
+    def is_shared(self) -> bool:
+        # The library refuses a document with a definition that is impossible, and an optional property it leaves out.
+        return self.is_certain and self.num_schemas > 1
+
+
+class _Orders:
+    def __init__(self) -> None:
+        self._budget = StepBudget(MAX_STEPS)
+        self._num_left = MAX_ORDERS
+        self._given: Mapping[str, Any] = {}
+        self._definitions: dict[str, Any] = {}
+
+    def document(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        parts = self._referred(schema)
+        self._given = schema.get("$defs", {})
+        definitions = {name: self._changed(one, DEFINITIONS + name in parts) for name, one in self._given.items()}
+        root: dict[str, Any] = self._changed({keyword: one for keyword, one in schema.items() if keyword != "$defs"})
+        definitions |= self._definitions
+        return {**root, "$defs": definitions} if definitions else root
+
+    def _referred(self, document: Mapping[str, Any]) -> set[str]:
+        """References to what holds together with others: alternatives in there would multiply with theirs."""
+        found: set[str] = set()
+        stack: list[tuple[Any, bool]] = [(document, False)]
+        while stack:
+            self._budget.spend()
+            schema, is_part = stack.pop()
+            if not isinstance(schema, dict):
+                continue
+            reference = schema.get("$ref", "")
+            if is_part and reference and reference not in found:
+                found.add(reference)
+                stack.append((document["$defs"][reference.removeprefix(DEFINITIONS)], True))
+            stack += [(one, _is_part(below[0], is_part)) for below, one in children(schema)]
+        return found
+
+    def _changed(self, schema: Any, is_part: bool = False) -> Any:
+        self._budget.spend()
+        if not isinstance(schema, dict):
+            return schema
+        # What holds together with others is put in order together with them.
+        result = mapped(schema, lambda below, one: self._changed(one, _is_part(below[0], is_part)))
+        if is_part:
+            return result
+        return self._together(result) if result.keys() == {"allOf"} else self._alone(result)
+
+    def _alone(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """An object whose schema says nothing of other values but that they may be there."""
+        types = schema.get("type", sorted(KINDS))
+        types = types if isinstance(types, list) else [types]
+        names = [name for name, one in schema.get("properties", {}).items() if one is not False]
+        if len(names) < 2 or "object" not in types or not schema.keys() <= OF_OBJECTS | {"type"}:
+            return schema
+        sizes = {name: self._size(one) for name, one in schema["properties"].items()}
+        weight = 1 + sum(1 if size.is_shared else size.num_schemas for size in sizes.values())
+        orders = self._orders(names, schema.get("required", []), weight, 1)
+        if not orders:
+            return schema
+        given = schema["properties"]
+        properties = {name: self._shared(one) if sizes[name].is_shared else one for name, one in given.items()}
+        options: list[Any] = [
+            {**schema, "type": "object", "properties": {name: properties[name] for name in (*order, *properties)}}
+            for order in orders
+        ]
+        others = [name for name in types if name != "object"]
+        return {"anyOf": [*options, {"type": others}] if others else options}
+
+    def _together(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Parts that hold together come in the order that a first part lists, which says nothing else."""
+        names: dict[str, None] = {}
+        required: dict[str, None] = {}
+        if not all(self._gather(part, names, required) for part in schema["allOf"]) or len(names) < 2:
+            return schema
+        num_ways = num_alternatives(schema, self._budget)
+        orders = self._orders(list(names), list(required), self._size(schema).num_schemas, num_ways)
+        listed: list[Any] = [{"properties": {name: {} for name in order}} for order in orders[1:]]
+        return {"anyOf": [schema, *({"allOf": [one, *schema["allOf"]]} for one in listed)]} if listed else schema
+
+    def _gather(self, part: Any, names: dict[str, None], required: dict[str, None], depth: int = 0) -> bool:
+        """Note the names in a part; whether all of them are known."""
+        self._budget.spend()
+        if not isinstance(part, dict) or depth > MAX_FOLLOWED:
+            return False
+        if "$ref" in part:
+            target = self._given[part["$ref"].removeprefix(DEFINITIONS)]
+            is_plain = num_alternatives(target, self._budget) == 1
+            return is_plain and self._gather(target, names, required, depth + 1)
+        names |= dict.fromkeys(name for name, one in part.get("properties", {}).items() if one is not False)
+        required |= dict.fromkeys(part.get("required", ()))
+        below = (*part.get("allOf", ()), *part.get("anyOf", ()))
+        return all(self._gather(one, names, required, depth) for one in below)
+
+    def _orders(self, names: list[str], required: list[str], weight: int, num_ways: int) -> list[Names]:
+        """The schema's own order first; none where there is no other, or no room for it."""
+        most = min(self._num_left, MAX_TOGETHER // num_ways, MAX_COPIED // weight)
+        if len(names) <= MAX_PERMUTED and factorial(len(names)) <= most:
+            orders = list(permutations(names))
+        else:
+            known = set(names)
+            orders = list(islice(_likely(names, [name for name in required if name in known]), most))
+        if len(orders) < 2:
+            return []
+        self._num_left -= len(orders)
+        self._budget.spend(len(orders) * len(names))
+        return orders
+
+    def _size(self, schema: Any) -> _Size:
+        num_schemas, is_certain = 0, True
+        stack = [schema]
+        while stack and num_schemas <= MAX_COPIED:
+            self._budget.spend()
+            num_schemas += 1
+            one = stack.pop()
+            if isinstance(one, dict):
+                is_certain = is_certain and "allOf" not in one
+                stack += [below for _, below in children(one)]
+        return _Size(num_schemas, is_certain)
+
+    def _shared(self, schema: Any) -> Any:
+        name = f"o{len(self._definitions)}"
+        self._definitions[name] = schema
+        return {"$ref": DEFINITIONS + name}
+
+
+def _is_part(keyword: str, is_part: bool) -> bool:
+    """Whether what stands below a keyword holds together with other schemas."""
+    return keyword == "allOf" or (is_part and keyword == "anyOf")
+
+
+def _likely(names: list[str], needed: list[str]) -> Iterator[Names]:
+    """The order of the schema, and that of what is required before the rest."""
+    own = tuple(names)
+    yield own
+    other = tuple(dict.fromkeys((*needed, *names)))
+    if other != own:
+        yield other
