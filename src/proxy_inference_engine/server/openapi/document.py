@@ -16,6 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from proxy_inference_engine import __version__
+from proxy_inference_engine.log import PACKAGE
 from proxy_inference_engine.server.apis.shared.fields import RequestSchema
 from proxy_inference_engine.server.http.guard import kind_of
 from proxy_inference_engine.server.http.wire import dumps
@@ -166,9 +167,11 @@ def _schemas(models: list[type[RequestSchema]]) -> dict[str, _Json]:
 
 
 def all_schemas(base: type[RequestSchema]) -> Iterator[type[RequestSchema]]:
+    """Those of this package: whoever builds on it may have more."""
     for each in base.__subclasses__():
-        yield each
-        yield from all_schemas(each)
+        if each.__module__.startswith(f"{PACKAGE}."):
+            yield each
+            yield from all_schemas(each)
 
 
 def _explain(model: type[RequestSchema], schema: _Json) -> None:
