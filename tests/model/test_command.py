@@ -84,7 +84,9 @@ def test_a_chat_in_a_terminal_loads_the_model_itself(model: Path, tmp_path: Path
     line = words("chat", "--set", "ignore_eos=true", model=model)
     with terminal(line, tmp_path, environment(tmp_path)) as screen:
         assert "tiny, in this process." in screen.wait_for(">>> ")
-        screen.type("hello", ENTER, CTRL_C)
+        screen.type("hello", ENTER)
+        screen.wait_for("hello\n")  # Ctrl-C throws away what was typed and not yet read
+        screen.type(CTRL_C)
         screen.wait_for(">>> ")
         screen.type("/set ignore_eos off", ENTER)
         screen.wait_for(">>> ")
@@ -133,7 +135,7 @@ def test_ctrl_c_ends_a_start(model: Path, tmp_path: Path, seconds: float) -> Non
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    is_ours = b"proxy_inference_engine" in said  # on a slow machine Python itself may still be starting
+    is_ours = b"/proxy_inference_engine/" in said  # on a slow machine Python itself may still be starting
     assert process.returncode in (0, 130, -signal.SIGINT) or not is_ours, "it may be over, or not yet ours to end"
     assert process.returncode != 130 or said.strip() == b""
 

@@ -180,8 +180,7 @@ def test_a_second_model_is_pulled_loaded_and_asked(browser: Any, pooled: Listeni
     settle(visitor, 24)
     assert visitor.answered(QUESTION) == ANSWER
     visitor.go("Models")
-    page.fill("input[type=search]", "owner/tiny")
-    page.keyboard.press("Enter")
+    visitor.search_hub("owner/tiny")
     page.get_by_role("button", name="Pull owner/tiny:tiny-F32").click()
     page.locator(".pull", has_text="It is here, and can be loaded above.").wait_for()
     pulled = card(visitor, "owner/tiny:tiny-F32")

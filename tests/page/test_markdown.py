@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from proxy_inference_engine.server.page.content import VERSION
 from tests.api.running import running
 
 A = '<a href="{0}" rel="noopener noreferrer" target="_blank" title="{0}">{1}</a>'
@@ -81,6 +82,9 @@ CODE = {
 }
 
 
+MODULES = f"/page/{VERSION}"
+
+
 @pytest.fixture(scope="module")
 def page(browser: Any) -> Iterator[Any]:
     with running() as live:
@@ -94,30 +98,30 @@ def page(browser: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("name", MARKDOWN)
 def test_markdown(page: Any, name: str) -> None:
     written, drawn = MARKDOWN[name]
-    script = """async (text) => {
-      const { paint } = await import("/page/markdown.js");
+    script = """async ([folder, text]) => {
+      const { paint } = await import(`${folder}/markdown.js`);
       const made = document.createElement("div");
       paint(made, text);
       const grown = document.createElement("div");
       for (let end = 1; end <= text.length; end += 1) paint(grown, text.slice(0, end));
       return [made.innerHTML, grown.innerHTML];
     }"""
-    at_once, grown = page.evaluate(script, written)
+    at_once, grown = page.evaluate(script, [MODULES, written])
     assert at_once == drawn
     assert grown == drawn  # a text that came letter by letter looks the same
 
 
 def test_formulas(page: Any) -> None:
-    script = """async (all) => {
-      const { formula } = await import("/page/math.js");
+    script = """async ([folder, all]) => {
+      const { formula } = await import(`${folder}/math.js`);
       return all.map((tex) => formula(tex, false)).map((each) => (each.localName === "math" ? each.innerHTML : null));
     }"""
-    assert dict(zip(FORMULAS, page.evaluate(script, list(FORMULAS)), strict=True)) == FORMULAS
+    assert dict(zip(FORMULAS, page.evaluate(script, [MODULES, list(FORMULAS)]), strict=True)) == FORMULAS
 
 
 def test_code(page: Any) -> None:
-    script = """async (all) => {
-      const { highlight } = await import("/page/highlight.js");
+    script = """async ([folder, all]) => {
+      const { highlight } = await import(`${folder}/highlight.js`);
       return all.map(([language, code]) => {
         const parts = highlight(code, language);
         const whole = parts.map((part) => part.textContent ?? part).join("");
@@ -125,7 +129,7 @@ def test_code(page: Any) -> None:
       });
     }"""
     for (language, code), (whole, marked) in zip(
-        CODE, page.evaluate(script, [list(each) for each in CODE]), strict=True
+        CODE, page.evaluate(script, [MODULES, [list(each) for each in CODE]]), strict=True
     ):
         assert whole == code
         assert [(kind.removeprefix("code-"), text) for kind, text in marked] == CODE[language, code]

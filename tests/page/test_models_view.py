@@ -71,8 +71,7 @@ def test_a_load_that_fails_says_why(visitor: Visitor) -> None:
 
 def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub) -> None:
     page = visitor.page
-    page.fill("input[type=search]", "tiny")
-    page.keyboard.press("Enter")
+    visitor.search_hub("tiny")
     page.locator(".result summary").click()
     page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
     page.locator(".fit-line", has_text="It fits").wait_for()
@@ -91,8 +90,7 @@ def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub
 
 def test_a_pull_is_cancelled(visitor: Visitor, hub: Hub) -> None:
     hub.stalls = [1 << 20]
-    visitor.page.fill("input[type=search]", NAME)
-    visitor.page.keyboard.press("Enter")
+    visitor.search_hub(NAME)
     visitor.page.get_by_role("button", name=f"Pull {NAME}:tiny-Q8_0").click()
     visitor.page.locator(".pull").get_by_role("button", name="Cancel").click()
     hub.release.set()
@@ -101,8 +99,7 @@ def test_a_pull_is_cancelled(visitor: Visitor, hub: Hub) -> None:
 
 def test_what_does_not_fit_says_why(visitor: Visitor, hub: Hub) -> None:
     hub.repositories[NAME] = {"tiny-Q8_0.gguf": gguf(64 << 20)}
-    visitor.page.fill("input[type=search]", NAME)
-    visitor.page.keyboard.press("Enter")
+    visitor.search_hub(NAME)
     visitor.page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
     visitor.page.locator(".fit-line", has_text="fit").wait_for()
 
@@ -110,8 +107,7 @@ def test_what_does_not_fit_says_why(visitor: Visitor, hub: Hub) -> None:
 def test_hostile_names_stay_text(visitor: Visitor, hub: Hub) -> None:
     assert card(visitor, EVIL).count() == 1
     hub.listing = [{"id": "a/b", "tags": [EVIL], "downloads": EVIL}]
-    visitor.page.fill("input[type=search]", EVIL)
-    visitor.page.keyboard.press("Enter")
+    visitor.search_hub(EVIL)
     visitor.page.locator(".result", has_text="a/b").wait_for()
     hub.listing = {"sha": "0" * 40, "siblings": [{"rfilename": f"{EVIL}.gguf", "size": 5, "blobId": "0" * 40}]}
     visitor.page.locator(".result summary").click()

@@ -71,6 +71,12 @@ class Visitor:
     def go(self, view: str) -> None:
         self.page.locator("#views").get_by_text(view, exact=True).click()
 
+    def search_hub(self, words: str) -> None:
+        """In the box of the models' view: the chat's has one too, and may still be about to leave."""
+        box = self.page.get_by_label("Search Hugging Face")
+        box.fill(words)
+        box.press("Enter")
+
     def button(self, name: str) -> Any:
         return self.page.get_by_role("button", name=name, exact=True)
 
