@@ -38,8 +38,11 @@ def chat(
 def talk(conversation: TerminalConversation, history: Path | None = None) -> None:
     """Read lines and answer them until the end of the input or /exit."""
     editor = LineEditor(history, partial(completions, conversation))
-    while (line := editor.read()) is not None and line not in EXIT:
-        try:
+    while True:
+        try:  # around all of it: Ctrl-C may come between a line and its answer
+            line = editor.read()
+            if line is None or line in EXIT:
+                break
             if line == RETRY:
                 _answer(conversation, conversation.retry())
             elif line.startswith("/"):

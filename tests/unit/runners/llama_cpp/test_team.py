@@ -21,9 +21,7 @@ class Passes:
         self._team = Team(patience_s=HANG_S, clock=lambda: self.now)
 
     def _compute(self, name: str, seconds: float) -> None:
-        wait_until(
-            lambda: self._team._jobs or self._is_over.is_set()
-        )  # the other one asked again
+        wait_until(lambda: self._team._jobs or self._is_over.is_set())  # the other one asked again
         self.now += seconds
         if self.now < self._end:
             self.had[name] += 1
