@@ -17,7 +17,7 @@ help:
 	@echo 'make serve [HOST=127.0.0.1] [PORT=8000] [MODEL=file.gguf]'
 	@echo '               install what is missing into .venv and start the server'
 	@echo 'make install   the same without starting'
-	@echo 'make native    compile llama.cpp for this processor: minutes, needs a C++ compiler, often a good deal faster'
+	@echo 'make native    compile llama.cpp for this processor: minutes, needs a C++ compiler, often faster'
 	@echo 'make check     lint, types, architecture and unit tests'
 	@echo 'make test      everything: check, simulator, API and model tests'
 	@echo 'make again     the tests that failed in the last run, one after the other'
