@@ -1,10 +1,14 @@
 """Which models a user could run here, and the commands for them: on the first screen, and where there is no model."""
 
 import contextlib
+import json
 import os
+import shlex
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from proxy_inference_engine.config import Config, available_memory
 from proxy_inference_engine.config.sizes import format_size
@@ -15,9 +19,20 @@ from proxy_inference_engine.models.suggestions import suggest
 def program() -> str:
     """What to type for `pie`: where it is not found by its name alone, as here."""
     called = sys.argv[0] if sys.argv else ""
+    if "archive-v0" in Path(called).parts:  # uv's cache: `uvx` puts it on our PATH, never on that of the shell
+        return f"uvx --from {shlex.quote(_origin())} pie"
     if os.path.basename(called) != "pie" or shutil.which("pie") == os.path.abspath(called):
         return "pie"
     return called
+
+
+def _origin() -> str:
+    """What this package was installed from, for an installer: a folder, a file, an address, or its name."""
+    name = "proxy-inference-engine"
+    with contextlib.suppress(PackageNotFoundError):
+        url = str(json.loads(distribution(name).read_text("direct_url.json") or "{}").get("url", name))
+        return unquote(urlsplit(url).path) if url.startswith("file:") else url
+    return name
 
 
 def gpu_bytes(config: Config) -> int:

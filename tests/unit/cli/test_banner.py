@@ -120,3 +120,20 @@ def test_the_program_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.Monke
     assert program() == "pie"
     monkeypatch.setattr(sys, "argv", ["/somewhere/__main__.py"])
     assert program() == "pie"
+
+
+def test_uvx_is_named_with_what_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It puts its environment on our PATH, so that `pie` is found here and nowhere else."""
+    folder = tmp_path / "uv" / "archive-v0" / "x" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "pie").write_text("#!/bin/sh\n")
+    (folder / "pie").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "argv", [str(folder / "pie")])
+    metadata = tmp_path / "site" / "proxy_inference_engine-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Name: proxy-inference-engine\nVersion: 0\n")
+    monkeypatch.syspath_prepend(str(metadata.parent))
+    assert program() == "uvx --from proxy-inference-engine pie"
+    (metadata / "direct_url.json").write_text('{"url": "file:///a%20clone", "dir_info": {}}')
+    assert program() == "uvx --from '/a clone' pie"
