@@ -14,10 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.far.limit import fake_engine, words
+from benchmarks.far.limit import fake_engine, ramp, words
 from benchmarks.far.load import Result, chat_body, run
 
-_RAMP_S = 5.0
 _COMMAND = "from proxy_inference_engine.cli.main import main; import sys; sys.exit(main())"
 
 
@@ -54,8 +53,11 @@ def grow(num_streams: int, num_tokens: int, gap_ms: float, num_processes: int) -
         bodies = [chat_body(f"Hello {number}", num_tokens) for number in range(num_streams)]
         shares = [bodies[number::num_processes] for number in range(num_processes)]
         with ProcessPoolExecutor(num_processes) as clients:
-            results: list[Result] = list(clients.map(partial(run, port, ramp_s=_RAMP_S), shares))
-    speed = sum(each.num_tokens for each in results) / max(each.seconds for each in results)
+            results: list[Result] = list(clients.map(partial(run, port, ramp_s=ramp(gap_ms)), shares))
+    if gap_ms:
+        speed = sum(each.steady for each in results)
+    else:
+        speed = sum(each.num_tokens for each in results) / max(each.seconds for each in results)
     num_failed = sum(each.num_failed for each in results)
     print(f"{num_processes} process(es), {num_streams} streams: {speed:,.0f} tokens/s, {num_failed} failed", flush=True)
     return speed

@@ -16,6 +16,7 @@ class Result(NamedTuple):
 
     num_tokens: int
     seconds: float
+    steady: float  # tokens a second while every stream ran; nan where they never all did
     first_median: float
     first_p99: float
     num_failed: int
@@ -33,7 +34,7 @@ class _Client(asyncio.Protocol):
         self._transport: Any = None
         self._tail = b""
         self.began = self.first_at = self.ended_at = 0.0
-        self.num_tokens = 0
+        self.num_tokens = self.num_bytes = 0
         self.is_whole = False
         self.done = asyncio.get_running_loop().create_future()
 
@@ -50,6 +51,7 @@ class _Client(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         if not self.first_at and data.count(b'"content":"') > data.count(b'"content":""'):
             self.first_at = time.perf_counter()
+        self.num_bytes += len(data)
         self._tail = (self._tail + data)[-4096:]
 
     def on_message_complete(self) -> None:
@@ -77,11 +79,18 @@ async def stream_all(port: int, bodies: list[bytes], ramp_s: float) -> Result:
         client.send()
         if ramp_s:
             await asyncio.sleep(ramp_s / len(clients))
+    all_began, num_before = time.perf_counter(), sum(client.num_bytes for client in clients)
+    are_all_running = not any(client.done.done() for client in clients)
+    await asyncio.wait([client.done for client in clients], return_when=asyncio.FIRST_COMPLETED)
+    steady_s, num_after = time.perf_counter() - all_began, sum(client.num_bytes for client in clients)
     await asyncio.gather(*(client.done for client in clients))
+    num_tokens, num_bytes = (sum(getattr(each, name) for each in clients) for name in ("num_tokens", "num_bytes"))
     firsts = sorted(client.first_at - client.began for client in clients if client.first_at)
     return Result(
-        num_tokens=sum(client.num_tokens for client in clients),
+        num_tokens=num_tokens,
         seconds=max((client.ended_at for client in clients), default=began) - began,
+        # Every token takes about as many bytes, and counting bytes is all that a client has time for.
+        steady=num_tokens * (num_after - num_before) / num_bytes / steady_s if are_all_running else float("nan"),
         first_median=statistics.median(firsts) if firsts else float("nan"),
         first_p99=firsts[int(len(firsts) * 0.99)] if firsts else float("nan"),
         num_failed=sum(not client.is_whole for client in clients),
