@@ -88,6 +88,38 @@ def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub
     visitor.page.locator(".facts", has_text="tiny-Q8_0.gguf").wait_for()
 
 
+def test_an_earlier_search_that_answers_later_is_not_shown(visitor: Visitor, hub: Hub) -> None:
+    page = visitor.page
+    held: list[Any] = []
+    page.route("**/admin/hub/search?q=nothing", lambda route: held.append(route))
+    with page.expect_request("**/admin/hub/search?q=nothing"):
+        visitor.search_hub("nothing")
+    visitor.search_hub("tiny")
+    page.locator(".result", has_text=NAME).wait_for()
+    with page.expect_response("**/admin/hub/search?q=nothing") as answer:
+        held[0].continue_()
+    answer.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done))")  # whoever waited for it has had it
+    assert page.locator(".result", has_text=NAME).count() == 1
+
+
+def test_tabs_that_nobody_sees_keep_no_connection(visitor: Visitor, server: PoolServer) -> None:
+    """A browser has six to a server: three tabs that follow two streams each would leave none for a search."""
+    hide = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
+    turn = hide + "document.dispatchEvent(new Event('visibilitychange'));"
+    for _ in range(3):
+        tab = visitor.context.new_page()
+        tab.goto(f"{server.live.url}/#/models")
+        tab.locator(".model").first.wait_for()
+        tab.evaluate(turn.format("true"))
+    visitor.search_hub("tiny")
+    visitor.page.locator(".result", has_text=NAME).wait_for()
+    card(visitor, "first").get_by_role("button", name="Load").click()
+    card(visitor, "first").locator(".chip", has_text="ready").wait_for()
+    tab.evaluate(turn.format("false"))
+    tab.locator(".model .chip", has_text="ready").wait_for()
+
+
 def test_a_pull_is_cancelled(visitor: Visitor, hub: Hub) -> None:
     hub.stalls = [1 << 20]
     visitor.search_hub(NAME)

@@ -85,6 +85,28 @@ def test_no_view_needs_sideways_scrolling(browser: Any, server: Running, size: s
     visitor.close()
 
 
+def test_a_view_that_was_left_before_it_came_leaves_nothing_behind(browser: Any, server: Running) -> None:
+    """The chat waits for the browser's store; whoever goes on meanwhile has no list of conversations beside models."""
+    late = """
+        const all = IDBObjectStore.prototype.getAll;
+        IDBObjectStore.prototype.getAll = function () {
+          const asked = all.call(this), told = {};
+          asked.onsuccess = () => (window.release = () => { told.result = asked.result; told.onsuccess(); });
+          return told;
+        };
+    """
+    visitor = Visitor(browser, "about:blank")
+    visitor.url = server.url
+    visitor.context.add_init_script(late)
+    visitor.page.goto(server.url)
+    visitor.page.wait_for_function("() => window.release")
+    visitor.go("Models")
+    visitor.page.locator(".model").first.wait_for()
+    visitor.page.evaluate("() => { release(); return new Promise((done) => setTimeout(done)); }")
+    assert visitor.page.locator("#side-view").inner_text() == ""
+    visitor.context.close()
+
+
 def test_a_chosen_theme_stays(visitor: Visitor) -> None:
     page = visitor.page
     page.locator("#question").wait_for()

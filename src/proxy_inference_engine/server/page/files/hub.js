@@ -33,21 +33,25 @@ export function hubElement(context) {
   const found = element("div", { class: "found", role: "status" });
   const pulls = element("ul", { class: "pulls", "aria-label": "Downloads" });
   const rows = new Map();
+  let latest = null;
 
   async function search(event) {
     event.preventDefault();
     const words = field.value.trim();
     if (!words) return;
+    const mine = (latest = {}); // an earlier search may answer later
     found.replaceChildren(element("p", { class: "quiet", textContent: "Searching…" }));
     try {
       const isName = /^[\w.-]+\/[\w.-]+(:[\w.-]+)?$/.test(words);
       const data = isName ? [{ model: words.split(":")[0] }] : (await json(`admin/hub/search?q=${encodeURIComponent(words)}`)).data;
+      if (mine !== latest) return;
       const list = data.map((each) => resultElement(each, begin, context));
       found.replaceChildren(
         list.length ? element("ul", { class: "results" }, ...list) : element("p", { class: "quiet", textContent: "Nothing was found." }),
       );
       if (isName) list[0].querySelector("summary").click();
     } catch (error) {
+      if (mine !== latest) return;
       found.replaceChildren(element("p", { class: "error", textContent: error.message }));
       if (error.status === 401) context.fail(error);
     }

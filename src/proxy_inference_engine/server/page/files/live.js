@@ -4,21 +4,32 @@ import { call, events } from "./api.js";
 
 const AGAIN_MS = 2000;
 
-// Feeds every event of a stream to `take`, and opens it again when it breaks; a refusal goes to `fail`, once.
+// Feeds every event of a stream to `take`, and opens it again when it breaks; a refusal goes to `fail`, once. While nobody
+// sees the page it is closed: a browser has six connections to a server, and tabs behind others would keep them all.
 export function follow(path, take, fail) {
   const over = new AbortController();
   (async () => {
     while (!over.signal.aborted) {
+      const hidden = await untilSeen(over.signal);
       try {
-        for await (const event of events(await call(path, { signal: over.signal }))) take(event);
+        for await (const event of events(await call(path, { signal: hidden }))) take(event);
       } catch (error) {
-        if (error.name === "AbortError") return;
-        if (error.status) return void fail(error);
+        if (error.name !== "AbortError" && error.status) return void fail(error);
       }
-      await new Promise((done) => setTimeout(done, AGAIN_MS));
+      if (!hidden.aborted) await new Promise((done) => setTimeout(done, AGAIN_MS));
     }
   })();
   return () => over.abort();
+}
+
+// Waits until the page is seen; gives a signal of when it is hidden again, or `over`.
+async function untilSeen(over) {
+  while (document.hidden && !over.aborted)
+    await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+  const hidden = new AbortController();
+  const hide = () => document.hidden && hidden.abort();
+  document.addEventListener("visibilitychange", hide, { signal: AbortSignal.any([over, hidden.signal]) });
+  return AbortSignal.any([over, hidden.signal]);
 }
 
 // Calls `look` every so often, one at a time, while the page is seen; a refusal ends it.

@@ -44,8 +44,8 @@ const go = (name) => {
   else location.hash = `#/${name}`;
 };
 
-// What a view is given: a place in the side bar, ways to tell something, and to go elsewhere.
-const context = { side: $("side-view"), say, fail, go, closeSide: () => openSide(false) };
+// What a view is given beside its place in the side bar: ways to tell something, and to go elsewhere.
+const context = { say, fail, go, closeSide: () => openSide(false) };
 
 function mark(view) {
   document.title = `${view.title} · Proxy Inference Engine`;
@@ -67,10 +67,12 @@ async function show() {
     unmount = () => {};
     say("");
     openSide(false);
-    context.side.replaceChildren();
+    // Both are its own: one that was left before it had come writes where nobody looks.
     const root = element("div", { class: `view view-${view.name}` });
+    const side = element("div", { class: "side-part" });
     $("view").replaceChildren(root);
-    const undo = (await module.mount(root, context)) ?? (() => {});
+    $("side-view").replaceChildren(side);
+    const undo = (await module.mount(root, { ...context, side })) ?? (() => {});
     if (mine === wanted) unmount = undo;
     else undo();
   } catch (error) {
