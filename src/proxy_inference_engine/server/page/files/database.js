@@ -14,8 +14,15 @@ class Disk {
     this.base = base;
     this.isKept = true;
   }
-  store(name, mode = "readonly") {
-    return this.base.transaction(name, mode).objectStore(name);
+  store(name) {
+    return this.base.transaction(name).objectStore(name);
+  }
+  // Committed there and then: a page that is left or loaded anew takes back what only waits to be.
+  change(name, make) {
+    const transaction = this.base.transaction(name, "readwrite");
+    const request = make(transaction.objectStore(name));
+    transaction.commit();
+    return done(request);
   }
   get(name, id) {
     return done(this.store(name).get(id));
@@ -24,10 +31,10 @@ class Disk {
     return done(this.store(name).getAll());
   }
   put(name, value, id) {
-    return done(this.store(name, "readwrite").put(value, id));
+    return this.change(name, (store) => store.put(value, id));
   }
   remove(name, id) {
-    return done(this.store(name, "readwrite").delete(id));
+    return this.change(name, (store) => store.delete(id));
   }
 }
 
