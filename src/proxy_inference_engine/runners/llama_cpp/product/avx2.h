@@ -59,6 +59,10 @@ inline Quads high_pairs(Quads a, Quads b) {
     return {_mm256_unpackhi_epi64(a.low, b.low), _mm256_unpackhi_epi64(a.high, b.high)};
 }
 
+inline Quads operator+(Quads a, Quads b) {
+    return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+
 inline Floats fill(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 inline Floats load(const float * from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
 inline void store(float * to, Floats floats) {
@@ -79,6 +83,9 @@ inline Floats to_floats(const uint16_t (&halves)[product::ROWS]) {
 }
 inline float as_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
+inline float to_float(uint16_t half) { return _cvtsh_ss(half); }
+inline Floats as_floats(Quads bits) { return {_mm256_castsi256_ps(bits.low), _mm256_castsi256_ps(bits.high)}; }
+inline Floats larger(Floats a, Floats b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
 inline float largest(Floats a, Floats b) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const auto size = [&](__m256 floats) { return _mm256_andnot_ps(sign, floats); };

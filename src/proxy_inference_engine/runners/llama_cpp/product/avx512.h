@@ -43,6 +43,8 @@ inline Quads high_words(Quads a, Quads b) { return {_mm512_unpackhi_epi32(a.all,
 inline Quads low_pairs(Quads a, Quads b) { return {_mm512_unpacklo_epi64(a.all, b.all)}; }
 inline Quads high_pairs(Quads a, Quads b) { return {_mm512_unpackhi_epi64(a.all, b.all)}; }
 
+inline Quads operator+(Quads a, Quads b) { return {_mm512_add_epi32(a.all, b.all)}; }
+
 inline Floats fill(float value) { return {_mm512_set1_ps(value)}; }
 inline Floats load(const float * from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float * to, Floats floats) { _mm512_storeu_ps(to, floats.all); }
@@ -55,6 +57,9 @@ inline Floats to_floats(const uint16_t (&halves)[product::ROWS]) {
 }
 inline float as_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
+inline float to_float(uint16_t half) { return _cvtsh_ss(half); }
+inline Floats as_floats(Quads bits) { return {_mm512_castsi512_ps(bits.all)}; }
+inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.all, b.all)}; }
 inline float largest(Floats a, Floats b) {
     return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a.all), _mm512_abs_ps(b.all)));
 }

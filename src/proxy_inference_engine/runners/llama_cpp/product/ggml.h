@@ -10,7 +10,7 @@
 
 namespace ggml {
 
-enum Type : int32_t { F32 = 0, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
+enum Type : int32_t { F32 = 0, F16 = 1, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
 
 struct Tensor {
     Type type;

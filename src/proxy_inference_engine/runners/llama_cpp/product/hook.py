@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from proxy_inference_engine.runners.llama_cpp.binding import Binding
+from proxy_inference_engine.runners.llama_cpp.product.attention import AttentionGraph, AttentionShape
 from proxy_inference_engine.runners.llama_cpp.product.build import missing_features, product_path
 from proxy_inference_engine.runners.llama_cpp.product.multiplication import Multiplication, operation_number
 
@@ -26,6 +27,10 @@ _CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_
 # By the number of the format: how far both may be apart, as a part of what the numbers are. Only Q8_0 has the same
 # columns in both; the others round them for 256 values at once in ggml, and for 32 here.
 _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
+_OPERATIONS = (b"MUL_MAT", b"FLASH_ATTN_EXT")
+# ggml rounds queries to halves, and has the sums of values in halves where there are few tokens.
+_ATTENTION_TOLERANCE = 0.01
+_ATTENTIONS = (AttentionShape(21, 320), AttentionShape(70, 192, width=128, num_streams=2))
 _WIDTH, _NUM_ROWS = 512, 37
 _NUM_COLUMNS = (21, 3)  # packed for several strips of columns, and for one
 _attached: list[Path] = []  # the one library of this process that asks the product
@@ -41,6 +46,7 @@ class Product:
         library.pie_product_variant.restype = c_char_p
         library.pie_product_set_min_columns.argtypes = [c_int64]
         library.pie_product_num_computed.restype = c_int64
+        library.pie_product_num_attended.restype = c_int64
         library.pie_product_peak.argtypes, library.pie_product_peak.restype = [c_int64], c_int64
         self.variant = ""  # that is used
 
@@ -56,6 +62,10 @@ class Product:
     @property
     def num_computed(self) -> int:
         return int(self._library.pie_product_num_computed())
+
+    @property
+    def num_attended(self) -> int:
+        return int(self._library.pie_product_num_attended())
 
     def use(self, is_used: bool, min_columns: int = _MIN_COLUMNS) -> None:
         """From the next pass on. In exact mode it stays off: ggml computes a row by itself, in other steps."""
@@ -92,9 +102,9 @@ def attach(binding: Binding) -> Product | None:
         return None
     product.choose(product.variants[0])
     addresses = (c_void_p * len(_CALLED))(*(ctypes.cast(binding.find(name), c_void_p).value for name in _CALLED))
-    library.pie_product_register(addresses, operation_number(binding, b"MUL_MAT"))
+    library.pie_product_register(addresses, *(operation_number(binding, name) for name in _OPERATIONS))
     _attached.append(binding.path)
-    found = _difference(binding, product)
+    found = _difference(binding, product) or _other_attention(binding, product)
     if found is not None:
         _log.warning("the compiled product %s is not used: %s", path.name, found)
         return None
@@ -117,4 +127,21 @@ def _difference(binding: Binding, product: Product) -> str | None:
         apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
         if not apart <= tolerance:  # nor anything that is no number
             return f"for format {number} it is {apart:.1e} away from llama.cpp's own"
+    return None
+
+
+def _other_attention(binding: Binding, product: Product) -> str | None:
+    """The same for attention."""
+    for shape in _ATTENTIONS:
+        with AttentionGraph(binding, shape, num_unused=40) as graph:
+            expected = graph.compute()
+            before = product.num_attended
+            product.use(True)
+            found = graph.compute()
+            product.use(False)
+        if product.num_attended == before:
+            return "it was not asked for attention"
+        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+        if not apart <= _ATTENTION_TOLERANCE:
+            return f"its attention is {apart:.1e} away from llama.cpp's own"
     return None

@@ -11,7 +11,7 @@ from proxy_inference_engine.runners.llama_cpp.binding import Binding
 from proxy_inference_engine.runners.llama_cpp.quantisation import Floats
 
 _F32 = 0
-_ROOM_BYTES = 1 << 20  # for the graph, beside the numbers
+ROOM_BYTES = 1 << 20  # for the graph, beside the numbers
 _NUM_OPERATIONS = 200  # more than ggml knows
 
 
@@ -21,16 +21,15 @@ class Multiplication:
     def __init__(self, binding: Binding, number: int, values: Floats, columns: Floats) -> None:
         self._binding = binding
         self._shape = len(columns), len(values)
-        num_bytes = _ROOM_BYTES + values.nbytes + columns.nbytes + 4 * len(columns) * len(values)
+        num_bytes = ROOM_BYTES + values.nbytes + columns.nbytes + 4 * len(columns) * len(values)
         new_tensor = declared(binding, "ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64)
         self._data = declared(binding, "ggml_get_data", c_void_p, c_void_p)
-        self._context = declared(binding, "ggml_init", c_void_p, _InitParams)(_InitParams(num_bytes, None, False))
+        self._context = new_context(binding, num_bytes)
         self._weights = weights = new_tensor(self._context, number, values.shape[1], values.shape[0])
         given = new_tensor(self._context, _F32, columns.shape[1], columns.shape[0])
         multiply = declared(binding, "ggml_mul_mat", c_void_p, *[c_void_p] * 3)
         self._result = multiply(self._context, weights, given)
-        self._graph = declared(binding, "ggml_new_graph", c_void_p, c_void_p)(self._context)
-        declared(binding, "ggml_build_forward_expand", None, c_void_p, c_void_p)(self._graph, self._result)
+        self._graph = Graph(binding, self._context, self._result)
         quantize = declared(binding, "ggml_quantize_chunk", c_size_t, c_int, *[c_void_p] * 2, *[c_int64] * 3, c_void_p)
         quantize(number, values.ctypes.data, self._data(weights), 0, *values.shape, None)
         ctypes.memmove(self._data(given), columns.ctypes.data, columns.nbytes)
@@ -46,11 +45,7 @@ class Multiplication:
         return np.array(numbers)
 
     def run(self, threads: int) -> None:
-        """Planned anew each time, as llama.cpp does: who computes it is decided then."""
-        plan = declared(self._binding, "ggml_graph_plan", _Plan, c_void_p, c_int, c_void_p)(self._graph, threads, None)
-        work = ctypes.create_string_buffer(plan.work_size + 1)
-        plan.work_data = ctypes.addressof(work)
-        declared(self._binding, "ggml_graph_compute", c_int, c_void_p, POINTER(_Plan))(self._graph, plan)
+        self._graph.run(threads)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +68,27 @@ class _Plan(ctypes.Structure):
         ("abort_callback_data", c_void_p),
         ("use_ref", c_bool),
     )
+
+
+def new_context(binding: Binding, num_bytes: int) -> Any:
+    """Room for a graph and its numbers; to be freed with `ggml_free`."""
+    return declared(binding, "ggml_init", c_void_p, _InitParams)(_InitParams(num_bytes, None, False))
+
+
+class Graph:
+    """What leads to a result."""
+
+    def __init__(self, binding: Binding, context: Any, result: Any) -> None:
+        self._binding = binding
+        self._graph = declared(binding, "ggml_new_graph", c_void_p, c_void_p)(context)
+        declared(binding, "ggml_build_forward_expand", None, c_void_p, c_void_p)(self._graph, result)
+
+    def run(self, threads: int) -> None:
+        """Planned anew each time, as llama.cpp does: who computes it is decided then."""
+        plan = declared(self._binding, "ggml_graph_plan", _Plan, c_void_p, c_int, c_void_p)(self._graph, threads, None)
+        work = ctypes.create_string_buffer(plan.work_size + 1)
+        plan.work_data = ctypes.addressof(work)
+        declared(self._binding, "ggml_graph_compute", c_int, c_void_p, POINTER(_Plan))(self._graph, plan)
 
 
 def operation_number(binding: Binding, name: bytes) -> int:

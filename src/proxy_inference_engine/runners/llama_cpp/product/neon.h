@@ -53,6 +53,8 @@ inline Quads high_pairs(Quads a, Quads b) {
     EACH(Quads, vreinterpretq_u32_u64(vzip2q_u64(as_pairs(a.part[i]), as_pairs(b.part[i]))));
 }
 
+inline Quads operator+(Quads a, Quads b) { EACH(Quads, vaddq_u32(a.part[i], b.part[i])); }
+
 inline Floats fill(float value) { EACH(Floats, vdupq_n_f32(value)); }
 inline Floats load(const float * from) { EACH(Floats, vld1q_f32(from + 4 * i)); }
 inline void store(float * to, Floats floats) {
@@ -71,6 +73,13 @@ inline Floats to_floats(const uint16_t (&halves)[product::ROWS]) {
 }
 inline float as_half(float value) { return static_cast<float>(static_cast<__fp16>(value)); }
 
+inline float to_float(uint16_t half) {
+    __fp16 value;
+    std::memcpy(&value, &half, sizeof(value));
+    return static_cast<float>(value);
+}
+inline Floats as_floats(Quads bits) { EACH(Floats, vreinterpretq_f32_u32(bits.part[i])); }
+inline Floats larger(Floats a, Floats b) { EACH(Floats, vmaxq_f32(a.part[i], b.part[i])); }
 inline float largest(Floats a, Floats b) {
     float most = 0.0f;
     for (int i = 0; i < 4; i++) {

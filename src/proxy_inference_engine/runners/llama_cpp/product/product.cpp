@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "attention_traits.h"
 #include "ggml.h"
 #include "processor.h"
 #include "variant.h"
@@ -16,7 +17,6 @@ namespace product {
 namespace {
 
 constexpr size_t CACHE_BYTES = 384 * 1024;  // for panels, of a second-level cache that has to hold a strip too
-constexpr size_t LINE = 64;
 constexpr int RUN = 8;  // units that are packed at a time where nobody needs them again
 
 struct Choice {
@@ -42,12 +42,10 @@ const Choice choices[] = {
 
 ggml::Functions functions;
 std::atomic<const Variant *> chosen{nullptr};
-std::atomic<int> product_op{-1};
+std::atomic<int> product_op{-1}, attention_op{-1};
 std::atomic<int64_t> min_columns{INT64_MAX};
-std::atomic<int64_t> num_computed{0};
+std::atomic<int64_t> num_computed{0}, num_attended{0};
 
-constexpr size_t aligned(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-constexpr int64_t divided(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
 class Product : public ggml::TensorTraits {
   public:
@@ -203,6 +201,10 @@ class BufferType : public ggml::ExtraBufferType {
     bool supports_op(void *, const ggml::Tensor *) override { return false; }
 
     ggml::TensorTraits * get_tensor_traits(const ggml::Tensor * op) override {
+        if (op->op == attention_op.load(std::memory_order_relaxed)) {
+            const bool is_on = op->src[0]->ne[1] * op->src[0]->ne[3] >= min_columns.load(std::memory_order_relaxed);
+            return is_on && AttentionTraits::takes(*op) ? &attention : nullptr;
+        }
         if (op->op != product_op.load(std::memory_order_relaxed)) return nullptr;
         if (op->src[1]->ne[1] < min_columns.load(std::memory_order_relaxed)) return nullptr;
         Product * found = find(op->src[0]->type);
@@ -211,6 +213,7 @@ class BufferType : public ggml::ExtraBufferType {
 
   private:
     Product q8_0{&Variant::q8_0}, q4_k{&Variant::q4_k}, q5_k{&Variant::q5_k}, q6_k{&Variant::q6_k};
+    AttentionTraits attention{functions, chosen, num_attended};
 
     Product * find(ggml::Type type) {
         switch (type) {
@@ -252,9 +255,10 @@ bool pie_product_choose(int which) {
 
 // Among those whom this library asks. Once for each library; its list of types for weights must have been read before,
 // and a variant chosen.
-void pie_product_register(const ggml::Functions * functions, int product_op) {
+void pie_product_register(const ggml::Functions * functions, int product_op, int attention_op) {
     product::functions = *functions;
     product::product_op = product_op;
+    product::attention_op = attention_op;
     product::functions.extra_buffer_types().push_back(&product::entry);
 }
 
@@ -264,6 +268,9 @@ void pie_product_set_min_columns(int64_t columns) { product::min_columns = colum
 
 // How many products were computed here.
 int64_t pie_product_num_computed() { return product::num_computed; }
+
+// And how often attention was.
+int64_t pie_product_num_attended() { return product::num_attended; }
 
 // How many multiplications the chosen variant did with all numbers in registers, for benchmarks, which want to know how
 // near to that a product comes.

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "attention.h"
 #include "panel.h"
 
 namespace {
@@ -122,6 +123,7 @@ constexpr product::Variant make_variant(const char * name) {
             make_kernel<FormatQ4_K>(),
             make_kernel<FormatQ5_K>(),
             make_kernel<FormatQ6_K>(),
+            attend<BREADTH>,
             QUADS * PEAK_CHAINS * 4 * ROWS,
             peak};
 }

@@ -36,9 +36,30 @@ struct Kernel {
     void (*compute)(const void * panel, const Piece * strip, int units, int columns, Sums & sums);
 };
 
+constexpr int LANES = 16;
+constexpr int KEYS = 64;      // that are looked at together
+constexpr int MAX_ROWS = 64;  // of queries for which keys are made floats once
+
+// Attention of some rows of queries over the keys and values of one head. A row is one of the `group` heads that share
+// these, of one token. Queries and results are floats, the others halves.
+struct Attention {
+    const char *queries, *keys, *values, *mask;  // no mask: all is seen
+    char * to;
+    size_t query_token, query_head, key_next, value_next, mask_token, to_token, to_head;  // bytes from one to the next
+    int64_t first_row, num_keys;
+    int rows, group, width;
+    float scale;
+    float * room;
+
+    static size_t room_bytes(int64_t width) {
+        return sizeof(float) * (2 * KEYS * width + 2 * KEYS * LANES + 2 * MAX_ROWS * width);
+    }
+};
+
 struct Variant {
     const char * name;
     Kernel q8_0, q4_k, q5_k, q6_k;
+    void (*attend)(const Attention & work);
     // So many multiplications as often as it is told, and nothing else: for benchmarks.
     int peak_multiplications;
     int32_t (*peak)(int64_t times);
