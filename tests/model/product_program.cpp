@@ -55,7 +55,7 @@ int main() {
         []() -> std::vector<ggml::BufferType *> & { return types; }, [](void *) {},
         [](void *, int value) { next_chunk = value; }, [](void *, int by) { return (next_chunk += by) - by; }};
     product::chosen = &product::VARIANT;
-    pie_product_register(&functions, 0);
+    pie_product_register(&functions, 0, -1);
     pie_product_set_min_columns(1);
     for (Head head; read(&head, sizeof(head));) {
         if (!compute(head)) return 1;

@@ -30,7 +30,7 @@ _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
 _OPERATIONS = (b"MUL_MAT", b"FLASH_ATTN_EXT")
 # ggml rounds queries to halves, and has the sums of values in halves where there are few tokens.
 _ATTENTION_TOLERANCE = 0.01
-_ATTENTIONS = (AttentionShape(21, 320), AttentionShape(70, 192, width=128, num_streams=2))
+_ATTENTIONS = (AttentionShape(21, 320), AttentionShape(35, 128, 4, 2, 128, 2))
 _WIDTH, _NUM_ROWS = 512, 37
 _NUM_COLUMNS = (21, 3)  # packed for several strips of columns, and for one
 _attached: list[Path] = []  # the one library of this process that asks the product
