@@ -235,8 +235,8 @@ from proxy_inference_engine.server.process import serve
 hurry = threading.Event()
 
 def listen():
-    sys.stdin.readline()
-    hurry.set()
+    if sys.stdin.readline():  # not where it is closed, which is what waiting for the end does
+        hurry.set()
 
 threading.Thread(target=listen, daemon=True).start()
 worker = Worker(StepEngine(FakeRunner(step_seconds=lambda _: 0.02, sleep=hurry.wait), max_cache_bytes=0))

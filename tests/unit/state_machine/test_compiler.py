@@ -18,6 +18,7 @@ from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns, Tur
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.families import Family
+from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
 from tests.unit.state_machine.test_hostile import held
 from tests.unit.state_machine.vocabularies import PieceTokenizer, start
 
@@ -75,7 +76,6 @@ def test_fuel_and_size_are_bounded() -> None:
 
 
 _LONG = "start: " + " | ".join(f'"{number:07}"' for number in range(1000))  # too long to be compiled where it is asked
-_ENDLESS = 'start: %json {"type": "integer", "multipleOf": 2147483647}'
 
 
 def test_a_thread_that_cannot_start_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +128,10 @@ def test_what_was_tried_once_is_not_tried_again() -> None:
 def test_time_is_bounded_and_what_took_too_long_blocks_nothing() -> None:
     compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.5))
     with pytest.raises(InvalidGrammar, match="too long to compile"):
-        compiler.compile(_ENDLESS)
+        compiler.compile(SLOW)
     assert not compiler.compile("start: /a{3}/").is_stopped()
     with pytest.raises(InvalidGrammar, match="too long to compile"):
-        compiler.compile(_ENDLESS)
+        compiler.compile(SLOW)
     compiler.close()
 
 
@@ -139,7 +139,7 @@ def test_memory_is_bounded() -> None:
     """Before, it took what there was, and then the whole server ended."""
     compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=HANG_S, max_bytes=24 << 20))
     with pytest.raises(InvalidGrammar):
-        compiler.compile(_ENDLESS)
+        compiler.compile(LARGE)
     assert not compiler.compile("start: /a{3}/").is_stopped()
     compiler.close()
 
@@ -162,7 +162,7 @@ def test_a_neighbour_compiles_while_a_hopeless_one_runs() -> None:
 
     def work() -> None:
         try:
-            compiler.compile(_ENDLESS, "a")
+            compiler.compile(SLOW, "a")
         except (Unavailable, InvalidGrammar) as error:
             errors.append(error)
 

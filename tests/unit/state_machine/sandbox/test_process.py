@@ -20,10 +20,10 @@ from proxy_inference_engine.state_machine.sandbox.inside import OUT_OF_MEMORY
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S
+from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
 from tests.unit.state_machine.vocabularies import PieceTokenizer
 
 WORDS = GrammarVocabulary(PieceTokenizer(pieces=["ab", "\n\n"]), []).lexicon
-ENDLESS = 'start: %json {"type": "integer", "multipleOf": 2147483647}'  # hours, and all memory there is
 
 
 def make(max_seconds: float = HANG_S, max_bytes: int = 256 << 20) -> GrammarSandbox:
@@ -83,7 +83,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_works() -> None:
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
     with pytest.raises(InvalidGrammar, match="too long"):
-        sandbox.check(ENDLESS)
+        sandbox.check(SLOW)
     assert sandbox.check('start: "a"') > 0.0
     assert sandbox.pid != pid and not is_alive(pid)
     sandbox.close()
@@ -93,7 +93,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_works() -> None:
 def test_what_takes_too_much_memory_ends_there_and_the_next_one_works() -> None:
     sandbox = make(max_bytes=24 << 20)
     with pytest.raises(InvalidGrammar, match="memory"):
-        sandbox.check(ENDLESS)
+        sandbox.check(LARGE)
     assert sandbox.check('start: "a"') > 0.0
     sandbox.close()
 
@@ -124,7 +124,7 @@ def test_ended_in_the_middle_of_a_grammar_it_tries_once_more() -> None:
     killer = threading.Thread(target=os.kill, args=(pid, signal.SIGKILL))
     killer.start()
     with pytest.raises(InvalidGrammar, match="too long"):
-        sandbox.check(ENDLESS)
+        sandbox.check(SLOW)
     killer.join()
     assert sandbox.check('start: "b"') > 0.0
     sandbox.close()
@@ -201,7 +201,7 @@ def test_closing_ends_what_is_being_compiled() -> None:
 
     def work() -> None:
         try:
-            sandbox.check(ENDLESS)
+            sandbox.check(SLOW)
         except (Unavailable, InvalidGrammar) as error:
             errors.append(error)
 
