@@ -116,32 +116,33 @@ def _difference(binding: Binding, product: Product) -> str | None:
     for (number, tolerance), num_columns in itertools.product(_TOLERANCES.items(), _NUM_COLUMNS):
         generator = np.random.default_rng(number)
         values, columns = (generator.standard_normal((n, _WIDTH), np.float32) for n in (_NUM_ROWS, num_columns))
+        before = product.num_computed
         with Multiplication(binding, number, values, columns) as multiplication:
-            expected = multiplication.compute()
-            before = product.num_computed
-            product.use(True)
-            found = multiplication.compute()
-            product.use(False)
+            apart = _apart(product, multiplication)
         if product.num_computed == before:
             return "it was not asked"
-        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
         if not apart <= tolerance:  # nor anything that is no number
             return f"for format {number} it is {apart:.1e} away from llama.cpp's own"
     return None
 
 
 def _other_attention(binding: Binding, product: Product) -> str | None:
-    """The same for attention."""
+    """What its attention computes otherwise; None where all is well. It is off afterwards."""
     for shape in _ATTENTIONS:
+        before = product.num_attended
         with AttentionGraph(binding, shape, num_unused=40) as graph:
-            expected = graph.compute()
-            before = product.num_attended
-            product.use(True)
-            found = graph.compute()
-            product.use(False)
+            apart = _apart(product, graph)
         if product.num_attended == before:
             return "it was not asked for attention"
-        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
         if not apart <= _ATTENTION_TOLERANCE:
             return f"its attention is {apart:.1e} away from llama.cpp's own"
     return None
+
+
+def _apart(product: Product, tried: Multiplication | AttentionGraph) -> float:
+    """How far ours is from ggml's, as a part of what the numbers are."""
+    expected = tried.compute()
+    product.use(True)
+    found = tried.compute()
+    product.use(False)
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
