@@ -63,6 +63,11 @@ class Answerer(Protocol):
         """Whether a request's own guess of the answer is used; if not, it changes nothing."""
         ...
 
+    @property
+    def walks_grammars(self) -> bool:
+        """Whether every token is chosen under a request's matcher; if not, only its grammar binds."""
+        ...
+
     def check(self, request: Request) -> None:
         """Refuse what this engine cannot do of what it is asked. Raises InvalidRequest that names it."""
         ...

@@ -71,6 +71,10 @@ class Worker:
         return self._engine.context_tokens
 
     @property
+    def walks_grammars(self) -> bool:
+        return True
+
+    @property
     def can_draft(self) -> bool:
         return self._engine.runner.can_splice
 

@@ -81,6 +81,10 @@ class FarModel:
         return min(found, default=self._words.info.context_tokens)
 
     @property
+    def walks_grammars(self) -> bool:
+        return False
+
+    @property
     def can_draft(self) -> bool:
         return False
 

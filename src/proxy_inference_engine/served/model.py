@@ -141,7 +141,13 @@ class ServedModel:
         if config.sampling is not None:
             defaults = replace(defaults, **config.sampling.given())  # type: ignore[arg-type]  # of the same names
         spacing = choose_spacing(config.json_spacing, spaces_json=defaults.spaces_json)
-        machines = MachineBuilder(format_, answerer.tokenizer, spacing=spacing, tracks_states=bool(state_sampling))
+        machines = MachineBuilder(
+            format_,
+            answerer.tokenizer,
+            spacing=spacing,
+            tracks_states=bool(state_sampling),
+            watches=answerer.walks_grammars,
+        )
         return cls(
             id=name or info.name,
             answerer=answerer,

@@ -20,6 +20,7 @@ from proxy_inference_engine.state_machine.json_schema import (
 )
 from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
+from proxy_inference_engine.state_machine.shapes import Shape
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule
 from proxy_inference_engine.state_machine.vocabulary import Lark
@@ -48,6 +49,7 @@ class ArgumentGrammar:
     syntax: CallSyntax
     relaxed: list[str] = field(default_factory=list)
     closes_objects: bool = False
+    is_watched: bool = False
     leads: Leads = field(default_factory=dict)
 
     def write(self, tool: Tool, index: int) -> str:
@@ -113,18 +115,20 @@ class ArgumentGrammar:
         check_patterns(schema)
         spacing = Spacing(self.syntax.item_separator, self.syntax.key_separator)
         write = closed_grammar if self.closes_objects else json_grammar
-        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
+        # A lead of one parameter after the other may stand before values of other schemas, too.
+        is_watched = self.is_watched and self.syntax.style is ArgumentStyle.JSON
+        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing, is_watched=is_watched)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
-        if admits_other_keys(grammar.schema):
-            self._watch(JSON_KEYS, lead)
+        if grammar.shape is not None or admits_other_keys(grammar.schema):
+            self._watch(JSON_KEYS, lead, grammar.shape)
         return self.lark.rule(grammar.lark)
 
     def _call_lead(self, tool: Tool) -> str:
         """What stands before all of a tool's arguments."""
         return self.syntax.before_name + tool.name + self.syntax.between
 
-    def _watch(self, spelling: KeySpelling, lead: str) -> None:
-        self.leads.setdefault(spelling, {})[lead] = None
+    def _watch(self, spelling: KeySpelling, lead: str, shape: Shape | None = None) -> None:
+        self.leads.setdefault(spelling, {})[lead] = shape
 
     # One parameter after the other, in the schema's order
 

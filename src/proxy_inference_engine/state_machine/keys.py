@@ -1,27 +1,25 @@
-"""Keeps the keys of an object apart. A grammar has those that it names once each; any other it lets come again.
+"""How objects and strings are written, and what of a vocabulary a watch has to look at.
 
-A watch reads an answer's bytes, and knows which keys the object has that it stands in and which tokens would end one of
-them once more. Values begin after texts that the grammar itself writes: their leads.
+Most tokens say the same to a watch: text inside of a string is text. So tokens are looked at by their form, what is left
+of them without what stands in strings and numbers; and by what they spell only where that could be a text that is known.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy_inference_engine.formats.syntax import WORD
 from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.state_machine.shapes import Shape
 
 START = "\udcff"  # stands in a lead for the beginning of an answer
-_START = b"\xff"  # in no text
-_WORD = rb"[A-Za-z0-9_.:-]{1,%d}"
-_MAX_WORD = 64
-_SPACE = b" \t\n\r"
-_OUTSIDE = frozenset(_SPACE + b"{}[],:+-.0123456789eE" + b"truefalsenull")
+# In the form of a token, for any text inside of a string and any digits; in no text.
+SOME_TEXT, SOME_DIGITS = 0xFF, 0xFE
+_DIGITS = frozenset(b"-+.0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +41,38 @@ def marked_keys(mark: str) -> KeySpelling:
     return KeySpelling(b"", b":", mark.encode(), has_escapes=False, leads_into_object=True)
 
 
-# What stands before values with keys that no schema names: texts in their order, no text twice.
-Leads = dict[KeySpelling, dict[str, None]]
+# What stands before values that have to be watched: texts in their order, no text twice, and what is known of the values.
+Leads = dict[KeySpelling, dict[str, Shape | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenForms:
+    """Tokens by their form, as it is where a string is open or where none is."""
+
+    forms: list[bytes]
+    ids: NDArray[np.intp]  # form after form
+    starts: NDArray[np.intp]
+    special_ids: NDArray[np.intp]  # with a text that begins in the middle of them: no form tells what they do
+
+    def allowed(self, allowed: NDArray[np.bool_]) -> Iterator[tuple[bytes, NDArray[np.intp]]]:
+        """The forms that allowed tokens have, each with all its tokens."""
+        counts = np.add.reduceat(allowed[self.ids], self.starts, dtype=np.intp)
+        for index in np.flatnonzero(counts).tolist():
+            end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.ids)
+            yield self.forms[index], self.ids[self.starts[index] : end]
 
 
 class KeyTokens:
-    """The tokens of a vocabulary that can end a key."""
+    """The tokens of a vocabulary that can end a key, and what else a watch asks of it."""
 
     def __init__(self, tokenizer: Tokenizer, spelling: KeySpelling) -> None:
         self.token_bytes = tokenizer.token_bytes
+        self._num_tokens = tokenizer.num_tokens
         pieces = ((tokenizer.token_bytes(token_id), token_id) for token_id in range(tokenizer.num_tokens))
         ending = sorted((piece, token_id) for piece, token_id in pieces if spelling.closing in piece)
         self._texts = [piece for piece, _ in ending]
         self._ids = [token_id for _, token_id in ending]
+        self.ending_ids = np.array(self._ids, np.intp)
         inside = rb"(?:[^\"\\]|\\.)*" if spelling.has_escapes else rb"[^:]+"
         whole = re.compile(rb"(?:^|[{,])[ \t\n\r]*" + spelling.opening + inside + spelling.closing, re.DOTALL)
         # Tokens with a key's beginning and its end, of which there are few.
@@ -67,181 +84,58 @@ class KeyTokens:
         after = text[:-1] + bytes([text[-1] + 1])
         return self._ids[bisect_left(self._texts, text) : bisect_left(self._texts, after)]
 
+    def along(self, text: bytes) -> list[int]:
+        """Tokens that are the beginning of a text, or go on after it; its last byte ends a string."""
+        beginnings = (text[:length] for length in range(1, min(len(text), self._longest) + 1))
+        return [*(one for piece in beginnings for one in self._by_text.get(piece, ())), *self.beginning_with(text)]
 
-class _Place(Enum):
-    """Where a watch stands."""
+    @cached_property
+    def _by_text(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for token_id in range(self._num_tokens):
+            found.setdefault(self.token_bytes(token_id), []).append(token_id)
+        return found
 
-    OUTSIDE = auto()  # of every value: it looks for a lead
-    BEGIN = auto()  # right after a lead
-    BETWEEN = auto()  # keys, strings and brackets
-    BEFORE_KEY = auto()
-    KEY = auto()
-    STRING = auto()
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._by_text), default=0)
 
+    @cached_property
+    def in_string(self) -> TokenForms:
+        return self._forms(in_string=True)
 
-class KeyGuard:
-    """The leads of one grammar's values, by the spelling of their objects. Shared by all answers of a request."""
+    @cached_property
+    def outside(self) -> TokenForms:
+        return self._forms(in_string=False)
 
-    def __init__(self, leads: Leads, tokens: Mapping[KeySpelling, KeyTokens]) -> None:
-        self.spellings = list(leads)
-        self.tokens = tokens
-        # White space before a value is skipped anyway. Few bytes can end what is left: most tokens are not searched.
-        texts = {spelling: list(dict.fromkeys(lead.rstrip() for lead in leads[spelling])) for spelling in leads}
-        every = [text for group in texts.values() for text in group]
-        self.max_lead = max(len(_bytes(text)) + _MAX_WORD * text.count(WORD) for text in every)
-        self.last_bytes = frozenset(_bytes(text)[-1] for text in every)
-        groups = (b"|".join(map(_lead_pattern, group)) for group in texts.values())
-        self.pattern = re.compile(b"|".join(b"(" + group + b")" for group in groups))
-
-    def start(self) -> "KeyWatch":
-        return KeyWatch(self)
-
-
-def _lead_pattern(lead: str) -> bytes:
-    return (_WORD % _MAX_WORD).join(re.escape(_bytes(part)) for part in lead.split(WORD))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
+    def _forms(self, in_string: bool) -> TokenForms:
+        by_form: dict[bytes, list[int]] = {}
+        special: list[int] = []
+        for piece, ids in self._by_text.items():
+            form = form_of(piece, in_string)
+            start = 1 if in_string else 2 if form[:1] == b'"' else 0
+            if SOME_TEXT in form[start:] or (SOME_DIGITS in form and len(form) > 1):
+                special += ids
+            elif form != bytes([SOME_TEXT]) and form:
+                by_form.setdefault(form, []).extend(ids)
+        sizes = [len(ids) for ids in by_form.values()]
+        flat = [token_id for ids in by_form.values() for token_id in ids]
+        starts = np.cumsum([0, *sizes[:-1]])
+        return TokenForms(list(by_form), np.array(flat, np.intp), starts, np.array(special, np.intp))
 
 
-class KeyWatch:
-    """One answer's walk. Whatever is no object as the grammar writes it ends the value, and it looks for the next."""
-
-    __slots__ = ("_guard", "_is_escaped", "_is_repeated", "_key", "_objects", "_place", "_recent", "_spelling", "_tail")
-
-    def __init__(self, guard: KeyGuard) -> None:
-        self._guard = guard
-        self._spelling = guard.spellings[0]
-        self._place = _Place.OUTSIDE
-        self._tail = _START
-        self._objects: list[frozenset[bytes] | None] = []  # the keys of each that is open; None: an array
-        self._key = b""
-        self._recent = b""  # may be the beginning of a mark
-        self._is_escaped = self._is_repeated = False
-        self._look(b"")
-
-    def feed(self, token_id: int) -> None:
-        self._read(self._guard.tokens[self._spelling].token_bytes(token_id))
-
-    def held_ids(self, allowed: NDArray[np.bool_] | None) -> list[int]:
-        """Of the tokens that are allowed, those that would write a key once more."""
-        if self._place is _Place.OUTSIDE or not any(self._objects):
-            return []
-        tokens = self._guard.tokens[self._spelling]
-        whole_ids = tokens.whole_ids if allowed is None else tokens.whole_ids[allowed[tokens.whole_ids]]
-        held = [token_id for token_id in whole_ids.tolist() if self._would_repeat(tokens.whole[token_id])]
-        return [*held, *self._ending_ids(tokens)]
-
-    def _ending_ids(self, tokens: KeyTokens) -> Iterator[int]:
-        """Tokens that would end the key that is being written as one that is there already."""
-        is_bare_start = self._place is _Place.BEFORE_KEY and not self._spelling.opening
-        if self._place is _Place.KEY or is_bare_start:
-            for key in self._objects[-1] or ():
-                if key.startswith(self._key):
-                    yield from tokens.beginning_with(key[len(self._key) :] + self._spelling.closing)
-
-    def _would_repeat(self, piece: bytes) -> bool:
-        fork = KeyWatch.__new__(KeyWatch)  # copy.copy would take ten times as long
-        fork._guard, fork._spelling, fork._place = self._guard, self._spelling, self._place
-        fork._objects, fork._key, fork._tail = self._objects.copy(), self._key, self._tail
-        fork._recent, fork._is_escaped, fork._is_repeated = self._recent, self._is_escaped, False
-        fork._read(piece)
-        return fork._is_repeated
-
-    def _read(self, data: bytes) -> None:
-        for at, byte in enumerate(data):
-            if self._place is _Place.OUTSIDE:
-                self._look(data[at:])
-                return
-            self._step(byte)
-
-    def _look(self, data: bytes) -> None:
-        """Look for a lead, and read on after it."""
-        text = self._tail + data
-        may_end = not self._guard.last_bytes.isdisjoint(text[-len(data) - 1 :])
-        found = self._guard.pattern.search(text) if may_end else None
-        if found is None:
-            self._tail = text[-self._guard.max_lead :]
-            return
-        assert found.lastindex is not None
-        self._spelling = self._guard.spellings[found.lastindex - 1]
-        self._tail = self._recent = self._key = b""
-        self._is_escaped = False
-        into = self._spelling.leads_into_object
-        self._objects = [frozenset()] if into else []
-        self._place = _Place.BEFORE_KEY if into else _Place.BEGIN
-        self._read(text[found.end() :])
-
-    def _step(self, byte: int) -> None:
-        match self._place:
-            case _Place.BEGIN:
-                if byte in b"{[":
-                    self._between(byte)
-                elif byte not in _SPACE:
-                    self._place = _Place.OUTSIDE
-            case _Place.BETWEEN:
-                self._between(byte)
-            case _Place.BEFORE_KEY:
-                self._before_key(byte)
-            case _Place.KEY:
-                self._in_key(byte)
-            case _Place.STRING:
-                self._in_string(byte)
-
-    def _between(self, byte: int) -> None:
-        mark = self._spelling.mark
-        self._recent = (self._recent + bytes([byte]))[-len(mark) :]
-        self._place = _Place.BETWEEN
-        if self._recent == mark:
-            self._place, self._recent = _Place.STRING, b""
-        elif byte == 0x7B:
-            self._objects.append(frozenset())
-            self._place = _Place.BEFORE_KEY
-        elif byte == 0x5B:
-            self._objects.append(None)
-        elif byte in b"}]":
-            self._close()
-        elif byte == 0x2C and self._objects[-1] is not None:
-            self._place = _Place.BEFORE_KEY
-        elif byte not in _OUTSIDE and byte not in mark:
-            self._place = _Place.OUTSIDE
-
-    def _close(self) -> None:
-        self._objects.pop()
-        self._place = _Place.BETWEEN if self._objects else _Place.OUTSIDE
-
-    def _before_key(self, byte: int) -> None:
-        if byte == 0x7D:
-            self._close()
-        elif byte not in _SPACE:
-            is_key = not self._spelling.opening or byte == self._spelling.opening[0]
-            self._place = _Place.KEY if is_key else _Place.OUTSIDE
-            self._key = b"" if self._spelling.opening else bytes([byte])
-
-    def _in_key(self, byte: int) -> None:
-        if self._ends(byte) and byte == self._spelling.closing[0]:
-            keys = self._objects[-1] or frozenset()
-            self._is_repeated = self._is_repeated or self._key in keys
-            self._objects[-1] = keys | {self._key}
-            self._key, self._place, self._recent = b"", _Place.BETWEEN, b""
-        elif not self._spelling.opening and byte in b"{}[],\n":
-            self._place = _Place.OUTSIDE
-        else:
-            self._key += bytes([byte])
-
-    def _in_string(self, byte: int) -> None:
-        if not self._ends(byte):
-            return
-        mark = self._spelling.mark
-        self._recent = (self._recent + bytes([byte]))[-len(mark) :]
-        if self._recent == mark:
-            self._place, self._recent = _Place.BETWEEN, b""
-
-    def _ends(self, byte: int) -> bool:
-        """Whether a byte can end what it stands in: no backslash, and nothing after one."""
-        if not self._spelling.has_escapes:
-            return True
-        is_plain = not self._is_escaped and byte != 0x5C
-        self._is_escaped = not self._is_escaped and byte == 0x5C
-        return is_plain
+def form_of(piece: bytes, in_string: bool) -> bytes:
+    """A piece of JSON without what stands in strings and numbers."""
+    form = bytearray()
+    is_escaped = False
+    for byte in piece:
+        if in_string and (is_escaped or byte != 0x22):
+            is_escaped = byte == 0x5C and not is_escaped
+            byte = SOME_TEXT
+        elif byte == 0x22:
+            in_string = not in_string
+        elif byte in _DIGITS:
+            byte = SOME_DIGITS
+        if byte not in (SOME_TEXT, SOME_DIGITS) or form[-1:] != bytes([byte]):
+            form.append(byte)
+    return bytes(form)

@@ -34,12 +34,13 @@ from proxy_inference_engine.state_machine.json_schema import (
     json_grammar,
     open_grammar,
 )
-from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyGuard, KeySpelling, KeyTokens, Leads
+from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, without_rule
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
+from proxy_inference_engine.state_machine.watch import Guard
 from proxy_inference_engine.types import Constraint
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class RootConstraint:
     route: Route | None
     vocabulary: GrammarVocabulary
     budget: "RootBudget | None" = None
-    keys: KeyGuard | None = None  # None: the grammar names all keys there can be
+    guard: Guard | None = None  # None: the grammar says all there is to say
 
     @property
     def min_reasoning_tokens(self) -> int:
@@ -79,8 +80,8 @@ class RootConstraint:
     def start(self) -> RootMatcher:
         grammar = None if self.compiled is None else self.compiled.deep_copy()
         tracker = None if self.route is None else Tracker(self.route, self.vocabulary)
-        keys = None if self.keys is None else self.keys.start()
-        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens, keys)
+        watch = None if self.guard is None else self.guard.start()
+        return RootMatcher(grammar, tracker, self.vocabulary.num_tokens, watch)
 
 
 class _Grammar(NamedTuple):
@@ -88,7 +89,7 @@ class _Grammar(NamedTuple):
 
     text: str
     compiled: llguidance.LLMatcher
-    keys: KeyGuard | None
+    guard: Guard | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,10 @@ class LruCache(Generic[T]):
 
 
 class MachineBuilder:
-    """One per model. Safe to use from several threads. With `tracks_states`, matchers always know their state."""
+    """One per model. Safe to use from several threads. With `tracks_states`, matchers always know their state.
+
+    Without `watches`, the grammar has to say everything: nobody walks it here.
+    """
 
     def __init__(
         self,
@@ -150,12 +154,14 @@ class MachineBuilder:
         *,
         spacing: Spacing = COMPACT,
         tracks_states: bool = False,
+        watches: bool = True,
         limits: GrammarLimits | None = None,
     ) -> None:
         self._format = format
         self.spacing = spacing
         self._syntax, self._thinking = _syntax(format), _thinking(format)
         self._tracks_states = tracks_states
+        self._watches = watches
         self.vocabulary = GrammarVocabulary(tokenizer, format.tokens)
         self._compiler = Compiler(self.vocabulary, limits)
         self._key_tokens: dict[KeySpelling, KeyTokens] = {}
@@ -203,8 +209,8 @@ class MachineBuilder:
         route = self._route(root, demand)
         constraint = None
         if grammar is not None or route is not None:
-            text, compiled, keys = grammar or (None, None, None)
-            constraint = RootConstraint(text, compiled, route, self.vocabulary, self._budget(root, demand, route), keys)
+            text, compiled, guard = grammar or (None, None, None)
+            constraint = RootConstraint(text, compiled, route, self.vocabulary, self._budget(root, demand, route), guard)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
     def _budget(self, root: Root, demand: Demand, route: Route | None) -> RootBudget | None:
@@ -221,12 +227,12 @@ class MachineBuilder:
         lark = Lark(self.vocabulary)
         structured = None if root.structured is None else self._structured(lark, root, relaxed, leads)
         syntax = self._syntax_of(root)
-        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, leads)
+        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, self._watches, leads)
         bodies = RootBodies(structured, arguments.write)
         return lark.finish(rule(lark, replace(self._format, calls=syntax), root, bodies))
 
-    def _guard(self, leads: Leads) -> KeyGuard | None:
-        return KeyGuard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
+    def _guard(self, leads: Leads) -> Guard | None:
+        return Guard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
 
     def _tokens_of(self, spelling: KeySpelling) -> KeyTokens:
         if spelling not in self._key_tokens:
@@ -248,15 +254,15 @@ class MachineBuilder:
                 check_patterns(schema)
                 write = closed_grammar if root.closes_objects else open_grammar if root.any_order else json_grammar
                 try:
-                    written = write(schema, is_strict=is_strict, spacing=self.spacing)
+                    written = write(schema, is_strict=is_strict, spacing=self.spacing, is_watched=self._watches)
                 except UnenforceableSchema as error:
                     where = f"{error.path or '/'}: {error.keyword}" if error.keyword else error.path or "/"
                     place = SchemaProblem(error.path or "/", error.keyword, error.reason)
                     message = f"the schema cannot be enforced ({where}): {error.reason}"
                     raise InvalidDemand(message, "output", place=place) from None
                 relaxed += written.relaxed
-        if admits_other_keys(written.schema):
-            leads.setdefault(JSON_KEYS, {}).update(dict.fromkeys(self._structure_leads(root)))
+        if written.shape is not None or admits_other_keys(written.schema):
+            leads.setdefault(JSON_KEYS, {}).update(dict.fromkeys(self._structure_leads(root), written.shape))
         return lark.rule(written.lark)
 
     def _structure_leads(self, root: Root) -> Iterator[str]:
@@ -298,9 +304,9 @@ class MachineBuilder:
     def _problem(self, tool: Tool, index: int, root: Root, tenant: str) -> str | None:
         """Why the arguments of a tool do not compile by themselves."""
         lark = Lark(self.vocabulary)
-        rule = ArgumentGrammar(lark, self._syntax, closes_objects=root.closes_objects).write(tool, index)
+        arguments = ArgumentGrammar(lark, self._syntax, [], root.closes_objects, self._watches)
         try:
-            self._compiler.compile(lark.finish(rule), tenant)
+            self._compiler.compile(lark.finish(arguments.write(tool, index)), tenant)
         except InvalidGrammar as error:
             return str(error)
         return None

@@ -12,8 +12,8 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy_inference_engine.state_machine.keys import KeyWatch
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
+from proxy_inference_engine.state_machine.watch import Watch
 from proxy_inference_engine.types import State
 
 # A token. Of 340,000 steps of real schemas one in a thousand takes 0.8 ms; the slowest schema, 3 ms over some tokens.
@@ -203,9 +203,9 @@ class RootMatcher:
         "_forced_left",
         "_grammar",
         "_is_stopped",
-        "_keys",
         "_num_tokens",
         "_tracker",
+        "_watch",
     )
 
     def __init__(
@@ -213,11 +213,11 @@ class RootMatcher:
         grammar: llguidance.LLMatcher | None,
         tracker: Tracker | None,
         num_tokens: int,
-        keys: KeyWatch | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._grammar = grammar
         self._tracker = tracker
-        self._keys = keys
+        self._watch = watch
         self._num_tokens = num_tokens
         self._bits = np.zeros((num_tokens + 31) // 32 * 4, np.uint8)
         self._address = self._bits.ctypes.data  # asked for once: it costs more than all else here
@@ -245,8 +245,8 @@ class RootMatcher:
         if self._grammar is None:
             return None if held is None else self._without(np.ones(self._num_tokens, np.bool_), held)
         allowed = self._work_out(self._grammar)
-        if self._keys is not None and (repeating := self._keys.held_ids(allowed)):
-            allowed = self._without(allowed, np.array(repeating, np.intp))
+        if self._watch is not None and (wrong := self._watch.held_ids(allowed)):
+            allowed = self._without(allowed, np.array(wrong, np.intp))
         return allowed if held is None else self._without(allowed, held)
 
     def forced(self) -> list[int]:
@@ -272,8 +272,8 @@ class RootMatcher:
             self._clock.pay()
         if self._tracker is not None:
             self._tracker.feed(token_id)
-        if self._keys is not None:
-            self._keys.feed(token_id)
+        if self._watch is not None:
+            self._watch.feed(token_id)
 
     def _work_out(self, grammar: llguidance.LLMatcher) -> NDArray[np.bool_]:
         if self._allowed is None:

@@ -79,7 +79,7 @@ class ScriptedEngine:
         self.requests: list[Request] = []
         self.tokenizer: ByteTokenizer = self._runner.tokenizer
         self.context_tokens = 1000
-        self.can_draft = True
+        self.can_draft = self.walks_grammars = True
         self.image_encoder = self._runner.image_encoder
         self.is_ready = True
 

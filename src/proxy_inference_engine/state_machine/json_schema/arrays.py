@@ -81,13 +81,12 @@ def _with_items_at(positions: tuple[int, ...], inside: Schema, outside: Schema) 
 
 def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """Every arrangement of the few values there are; nothing where there can be no two equal items."""
-    if schema["uniqueItems"] is False or schema.get("maxItems", 2) <= 1 or _differ_by_place(schema, document):
+    if _are_different(schema, document):
         return True
     values = _item_values(schema, document)
     if values is None:
         raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
-    most = int(min(schema.get("maxItems", len(values)), len(values)))
-    least = int(min(schema.get("minItems", 0), most + 1))
+    least, most = _lengths(schema, values)
     arrangements = list(islice(_arrangements(values, least, most), MAX_ARRANGEMENTS + 1))
     if len(arrangements) > MAX_ARRANGEMENTS:
         document.is_narrowed = True
@@ -97,6 +96,29 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
         items = [{"enum": [value]} for value in arrangement]
         options.append({"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)})
     return _or_no_array(options, kinds)
+
+
+def is_every_arrangement_written(schema: Mapping[str, Any], document: Document) -> bool:
+    """Whether `unique_items` leaves out none of them."""
+    if _are_different(schema, document):
+        return True
+    try:
+        values = _item_values(schema, document)
+    except NotEnforceable:
+        return False
+    if values is None:
+        return False
+    found = _arrangements(values, *_lengths(schema, values))
+    return sum(1 for _ in islice(found, MAX_ARRANGEMENTS + 1)) <= MAX_ARRANGEMENTS
+
+
+def _are_different(schema: Mapping[str, Any], document: Document) -> bool:
+    return schema["uniqueItems"] is False or schema.get("maxItems", 2) <= 1 or _differ_by_place(schema, document)
+
+
+def _lengths(schema: Mapping[str, Any], values: list[Any]) -> tuple[int, int]:
+    most = int(min(schema.get("maxItems", len(values)), len(values)))
+    return int(min(schema.get("minItems", 0), most + 1)), most
 
 
 def _arrangements(values: list[Any], least: int, most: int) -> Iterator[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ A schema is only ever narrowed: what the closed one admits, the client's own adm
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
@@ -23,24 +24,29 @@ _UNIONS = ("anyOf", "oneOf")
 _SAYING = frozenset({"additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"})
 
 
-def closed_grammar(schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT) -> JsonGrammar:
+def closed_grammar(
+    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
+) -> JsonGrammar:
     """As `json_grammar`, with objects closed, unless that alone costs the schema something that it asks for."""
+    write = partial(json_grammar, is_strict=is_strict, spacing=spacing, is_watched=is_watched)
     if not leaves_open(schema):
-        return json_grammar(schema, is_strict=is_strict, spacing=spacing)
+        return write(schema)
     try:
         Document(schema, StepBudget())  # refuses what is malformed
-        narrower = json_grammar(closed(schema), is_strict=is_strict, spacing=spacing)
+        narrower = write(closed(schema))
     except (UnenforceableSchema, OutOfSteps, RecursionError):
-        return json_grammar(schema, is_strict=is_strict, spacing=spacing)
+        return write(schema)
     if not narrower.relaxed:
         return narrower
-    as_written = json_grammar(schema, is_strict=is_strict, spacing=spacing)
+    as_written = write(schema)
     return narrower if set(narrower.relaxed) <= set(as_written.relaxed) else as_written
 
 
-def open_grammar(schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT) -> JsonGrammar:
+def open_grammar(
+    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
+) -> JsonGrammar:
     """As `json_grammar`, to the letter: objects are as they are written, and no order of properties is meant."""
-    return json_grammar(schema, is_strict=is_strict, spacing=spacing, any_order=True)
+    return json_grammar(schema, is_strict=is_strict, spacing=spacing, any_order=True, is_watched=is_watched)
 
 
 def closed(schema: Any) -> Any:

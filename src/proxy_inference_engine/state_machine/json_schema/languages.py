@@ -228,6 +228,11 @@ class RegularLanguage:
         """An anchored pattern of the same language, without lookaheads."""
         return "^" + self._automaton(MAX_STATES_IN_TEXT, spend).text() + "$"
 
+    def automaton(self, spend: Spend) -> tuple[list[bool], dict[tuple[int, int], list[tuple[int, int]]]]:
+        """Which states are last ones, the first being the start, and the characters that lead from one to another."""
+        found = self._automaton(MAX_STATES, spend)
+        return found.accepting, found.edges
+
     def _automaton(self, max_states: int, spend: Spend) -> "_Automaton":
         moves = _representatives(self.term, spend)
         numbers = {self.term: 0}
@@ -259,12 +264,12 @@ class _Automaton:
 
     def __init__(self, accepting: list[bool], edges: dict[tuple[int, int], list[tuple[int, int]]]) -> None:
         self.accepting = accepting
-        self._edges = edges
+        self.edges = edges
 
     def text(self) -> str:
         """The pattern that is left when state after state is taken out."""
         start, end = -1, len(self.accepting)
-        texts = {pair: as_set_text(merged(ranges)) for pair, ranges in self._edges.items()}
+        texts = {pair: as_set_text(merged(ranges)) for pair, ranges in self.edges.items()}
         texts[start, 0] = ""
         texts |= {(number, end): "" for number, is_last in enumerate(self.accepting) if is_last}
         for number in reversed(range(end)):

@@ -21,7 +21,7 @@ from proxy_inference_engine.state_machine.json_schema.result import divisor_of
 
 MAX_EXACT = 2**53
 MAX_INTEGER = 2**63 - 1
-_UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
+UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!", "\\b", "\\B")
 
 _ANY = r"[\s\S]"
@@ -85,7 +85,7 @@ def is_expressible(value: Any) -> bool:
     if is_number(value):
         return bool(abs(value) <= MAX_EXACT)
     if isinstance(value, str):
-        return _UNWRITABLE.isdisjoint(value)
+        return UNWRITABLE.isdisjoint(value)
     if isinstance(value, list):
         return all(map(is_expressible, value))
     return all(map(is_expressible, value.values())) if isinstance(value, dict) else True

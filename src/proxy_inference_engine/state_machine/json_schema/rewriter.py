@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
@@ -58,6 +60,7 @@ from proxy_inference_engine.state_machine.json_schema.text import (
     options_of,
 )
 from proxy_inference_engine.state_machine.json_schema.values import admits
+from proxy_inference_engine.state_machine.json_schema.watching import watched
 
 MAX_PASSES = 8
 # The library reads references by recursion, some kilobytes of stack for each schema on the way.
@@ -74,15 +77,28 @@ def json_grammar(
     spacing: Spacing = COMPACT,
     budget: StepBudget | None = None,
     any_order: bool = False,
+    is_watched: bool = False,
 ) -> JsonGrammar:
-    """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable."""
+    """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable.
+
+    Watched: a watch stands beside the grammar, and what the grammar's `shape` says is for the watch to enforce.
+    """
     if not isinstance(schema, dict | bool):
         raise UnenforceableSchema("", "", "The schema must be an object.")
     check_text(schema)
-    rewriter = None
+    rewriter, shape = None, None
+    unwatched: set[str] | None = set() if is_watched else None
     try:
-        rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict)
-        rewritten = rewriter.result()
+        while True:
+            rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict, unwatched)
+            rewritten = rewriter.result()
+            if unwatched is None:
+                break
+            found = watched(rewritten, any_order=any_order)
+            if found.unplaced <= unwatched:
+                rewritten, shape = found.schema, found.shape
+                break
+            unwatched |= found.unplaced
         if any_order:
             rewritten = in_any_order(rewritten)
     except RecursionError:
@@ -91,7 +107,7 @@ def json_grammar(
         path, keyword = ("", "") if rewriter is None else rewriter.place
         raise UnenforceableSchema(path, keyword, TOO_MUCH) from None
     check_size(rewritten)
-    return JsonGrammar({"x-guidance": options_of(spacing), **rewritten}, tuple(rewriter.relaxed))
+    return JsonGrammar({"x-guidance": options_of(spacing), **rewritten}, tuple(rewriter.relaxed), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +139,11 @@ class _Pending(NamedTuple):
 class Rewriter:
     """One rewriting of one document."""
 
-    def __init__(self, document: Document, is_strict: bool) -> None:
+    def __init__(self, document: Document, is_strict: bool, unwatched: set[str] | None = None) -> None:
+        """`unwatched`: paths of uniqueItems that no watch can keep; None: there is no watch."""
         self.relaxed: dict[str, None] = {}
         self._document = document
+        self._unwatched = unwatched
         self._is_strict = is_strict
         self._names: dict[str, str] = {}
         self._pending: deque[_Pending] = deque()
@@ -257,6 +275,10 @@ class Rewriter:
         if not concerned & kinds:
             return {}
         self._at = spot, keyword
+        if keyword == "uniqueItems" and self._unwatched is not None:
+            path = self._document.path_of(spot.owner) + pointer((keyword,))
+            if path not in self._unwatched and not is_every_arrangement_written(schema, self._document):
+                return {DIFFERENT: path}
         try:
             lowered = lower(schema, self._document, kinds)
         except NotEnforceable as failure:

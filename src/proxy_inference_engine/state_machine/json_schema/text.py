@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
+from proxy_inference_engine.state_machine.shapes import Shape
 
 # Without \u: the library would take a named property for an unnamed one when its name is written with such escapes.
 ESCAPES = 'nrbtf\\"'
@@ -26,10 +27,11 @@ COMPACT = Spacing()
 
 @dataclass(frozen=True, slots=True)
 class JsonGrammar:
-    """A schema that is ready for llguidance, and what of the client's does not bind."""
+    """A schema that is ready for llguidance, what of the client's does not bind, and what a watch has to see to."""
 
     schema: Mapping[str, Any]
     relaxed: tuple[str, ...]
+    shape: Shape | None = None
 
     @property
     def lark(self) -> str:

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import llguidance
 
+from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.json_schema import JsonGrammar, Spacing, UnenforceableSchema, json_grammar
+from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyTokens
+from proxy_inference_engine.state_machine.watch import Guard
 
 EOS = 256
 SPACING = Spacing()
@@ -34,10 +37,36 @@ class Matcher(NamedTuple):
     error: str
 
 
+class Bytes:
+    """The same vocabulary for a watch."""
+
+    num_tokens = EOS
+
+    @staticmethod
+    def token_bytes(token_id: int) -> bytes:
+        return bytes([token_id])
+
+
+TOKENS = {JSON_KEYS: KeyTokens(cast(Tokenizer, Bytes()), JSON_KEYS)}
+
+
+def guard_of(grammar: JsonGrammar) -> Guard:
+    """What stands beside a grammar."""
+    return Guard({JSON_KEYS: {START: grammar.shape}}, TOKENS)
+
+
 def compiled(grammar: JsonGrammar, tokenizer: llguidance.LLTokenizer) -> Matcher:
     matcher = llguidance.LLMatcher(tokenizer, llguidance.grammar_from("grammar", "start: " + grammar.lark), log_level=0)
     error = matcher.get_error()
     return Matcher(None if error else matcher, error)
+
+
+def is_watched_through(grammar: JsonGrammar, text: str) -> bool:
+    """Whether nothing in a text has to be held back."""
+    watch = guard_of(grammar).start()
+    for byte in text.encode():
+        watch.feed(byte)
+    return not watch.is_broken
 
 
 def written(instance: Any, spacing: Spacing = SPACING) -> str:
@@ -65,13 +94,16 @@ class Result:
 def evaluate(line: dict[str, Any], tokenizer: llguidance.LLTokenizer) -> Result:
     """Compile a line's schema and hold its instances against it; the worst finding counts."""
     try:
-        grammar = json_grammar(line["schema"], any_order=True)
+        grammar = json_grammar(line["schema"], any_order=True, is_watched=True)
     except UnenforceableSchema as refusal:
         return Result("refused", f"{refusal.keyword}: {refusal.reason} at {refusal.path}")
     matcher, error = compiled(grammar, tokenizer)
     if matcher is None:
         return Result("compile error", error)
-    verdicts = [(test["valid"], accepts(matcher, tokenizer, written(test["data"]))) for test in line["tests"]]
+    texts = [(test["valid"], written(test["data"])) for test in line["tests"]]
+    verdicts = [
+        (is_valid, is_watched_through(grammar, text) and accepts(matcher, tokenizer, text)) for is_valid, text in texts
+    ]
     if (False, True) in verdicts:
         return Result("wrong acceptance", f"test {verdicts.index((False, True))}")
     if (True, False) in verdicts:

@@ -1,0 +1,243 @@
+"""What a watch has to know of a rewritten schema, place by place: arrays whose items differ, objects in a free order.
+
+A place is described by one schema or by several of which one holds, and a watch cannot tell which: what it keeps has to
+follow from all of them. Where it does not, the place is named, and the schema is written in another way.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema, kinds_of
+from proxy_inference_engine.state_machine.json_schema.places import children
+from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
+from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
+
+MAX_CASES = 32
+MAX_PLACES = 2_000
+
+# Groups of schemas that hold together, of which one holds.
+Cases = tuple[Together, ...]
+
+_ANYTHING: Mapping[str, Any] = {}  # one, as it is known by its identity
+
+
+class _TooMany(Exception):
+    """There are more cases, or places, than are looked at."""
+
+
+class Shaper:
+    """Makes the shape of one rewritten document. `free`: the identities of objects whose order is to be free."""
+
+    def __init__(self, document: Mapping[str, Any], free: set[int], budget: StepBudget) -> None:
+        self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
+        self.ambiguous: set[int] = set()  # objects that cannot be told from others
+        self._definitions: Mapping[str, Any] = document.get("$defs", {})
+        self._root = {keyword: one for keyword, one in document.items() if keyword != "$defs"}
+        self._free = free
+        self._budget = budget
+        self._shapes: dict[tuple[tuple[int, ...], ...], Shape] = {}
+        self._pending: list[tuple[Shape, Cases]] = []
+
+    def shape(self) -> Shape | None:
+        """The root's; None where there is nothing to watch, or it would take too long to find out."""
+        try:
+            root = self._at([self._root])
+            while self._pending:
+                shape, cases = self._pending.pop()
+                self._fill(shape, cases)
+        except OutOfSteps:
+            self._budget = StepBudget()
+            self._give_up([self._root])
+            return None
+        return root if root is not None and root in _telling(list(self._shapes.values())) else None
+
+    def _at(self, schemas: list[Schema]) -> Shape | None:
+        """The shape of a place that each of some schemas may describe."""
+        try:
+            cases = tuple(case for schema in schemas for case in self._cases(schema, 0))
+            if len(cases) > MAX_CASES or len(self._shapes) > MAX_PLACES:
+                raise _TooMany
+        except _TooMany:
+            self._give_up(schemas)
+            return None
+        key = tuple(tuple(map(id, case)) for case in cases)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape()
+            self._pending.append((shape, cases))
+        return shape
+
+    def _cases(self, schema: Schema, depth: int) -> list[Together]:
+        self._budget.spend()
+        if not isinstance(schema, Mapping):
+            return [(_ANYTHING,)] if schema else []
+        if depth > MAX_CASES:
+            raise _TooMany
+        if "$ref" in schema:
+            return self._cases(self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], depth + 1)
+        cases: list[Together] = [()] if schema.keys() <= {"allOf", "anyOf"} else [(schema,)]
+        for part in schema.get("allOf", ()):
+            cases = self._product(cases, self._cases(part, depth + 1))
+        if "anyOf" in schema:
+            options = [case for option in schema["anyOf"] for case in self._cases(option, depth + 1)]
+            cases = self._product(cases, options)
+        return cases
+
+    @staticmethod
+    def _product(left: list[Together], right: list[Together]) -> list[Together]:
+        if len(left) * len(right) > MAX_CASES * 4:
+            raise _TooMany
+        return [(*one, *other) for one in left for other in right]
+
+    def _give_up(self, schemas: list[Schema]) -> None:
+        """Nothing below can be watched."""
+        stack, seen = list(schemas), set[int]()
+        while stack:
+            self._budget.spend()
+            one = stack.pop()
+            if not isinstance(one, Mapping) or id(one) in seen:
+                continue
+            seen.add(id(one))
+            if DIFFERENT in one:
+                self.unplaced.add(one[DIFFERENT])
+            if id(one) in self._free:
+                self.ambiguous.add(id(one))
+            if "$ref" in one:
+                stack.append(self._definitions[one["$ref"].removeprefix(DEFINITIONS)])
+            stack += [below for _, below in children(one)]
+
+    def _fill(self, shape: Shape, cases: Cases) -> None:
+        objects = [case for case in cases if _has_kind(case, "object")]
+        arrays = [case for case in cases if _has_kind(case, "array")]
+        shape.object = self._object(objects) if objects else None
+        shape.array = self._array(arrays) if arrays else None
+
+    # Objects
+
+    def _object(self, cases: list[Together]) -> ObjectShape:
+        names = dict.fromkeys(name for case in cases for part in case for name in part.get("properties", ()))
+        self._budget.spend(len(names) * len(cases))
+        result = ObjectShape(
+            names={written_key(name): self._at([self._property(case, name) for case in cases]) for name in names},
+            others=self._at([one for case in cases for one in self._others(case)]),
+        )
+        marked = {id(part): part for case in cases for part in case if id(part) in self._free}
+        if not marked:
+            return result
+        if len(marked) > 1 or not all(any(id(part) in marked for part in case) for case in cases):
+            self.ambiguous |= marked.keys()
+            return result
+        part = next(iter(marked.values()))
+        result.is_free = True
+        result.is_closed = part.get("additionalProperties") is False
+        result.required = frozenset(map(written_key, part.get("required", ())))
+        for name in part.get("required", ()):
+            result.names.setdefault(written_key(name), result.others)
+        for name, one in part["properties"].items():
+            if one is False:
+                result.names.pop(written_key(name), None)
+        return result
+
+    def _property(self, case: Together, name: str) -> Schema:
+        return _all(
+            part["properties"][name] if name in part.get("properties", {}) else self._rest(part) for part in case
+        )
+
+    @staticmethod
+    def _rest(part: Mapping[str, Any]) -> Schema:
+        patterns = part.get("patternProperties", {})
+        others = part.get("additionalProperties", True)
+        return {"anyOf": [*patterns.values(), others]} if patterns else others
+
+    def _others(self, case: Together) -> Iterator[Schema]:
+        yield _all(map(self._rest, case))
+
+    # Arrays
+
+    def _array(self, cases: list[Together]) -> ArrayShape:
+        num_places = max((len(part.get("prefixItems", ())) for case in cases for part in case), default=0)
+        result = ArrayShape(
+            tuple(self._at([_item(case, index) for case in cases]) for index in range(num_places)),
+            self._at([_item(case, None) for case in cases]),
+        )
+        paths = {part[DIFFERENT] for case in cases for part in case if DIFFERENT in part}
+        if not paths:
+            return result
+        try:
+            if not all(any(DIFFERENT in part for part in case) for case in cases):
+                raise Unwatchable
+            places = [[_item(case, index) for case in cases] for index in (*range(num_places), None)]
+            items = [self._cases(one, 0) for place in places for one in place if one is not False]
+            least = max((part.get("minItems", 0) for case in cases for part in case), default=0)
+            result.items = items_of([case for group in items for case in group], least, self._budget)
+        except (Unwatchable, _TooMany):
+            self.unplaced |= paths
+        return result
+
+
+def _all(schemas: Iterator[Schema]) -> Schema:
+    """One schema for several that hold together."""
+    parts = list(schemas)
+    if any(part is False for part in parts):
+        return False
+    parts = [part for part in parts if part is not True and part != {}]
+    return parts[0] if len(parts) == 1 else {"allOf": parts} if parts else True
+
+
+def _item(case: Together, index: int | None) -> Schema:
+    """What stands at a place of an array; None: at all places after those that are listed."""
+    found = []
+    for part in case:
+        prefix = part.get("prefixItems", ())
+        found.append(prefix[index] if index is not None and index < len(prefix) else part.get("items", True))
+    return _all(iter(found))
+
+
+def _has_kind(case: Together, kind: str) -> bool:
+    return all(kind in kinds_of(part) for part in case)
+
+
+def _telling(shapes: list[Shape]) -> set[Shape]:
+    """Shapes that have something to watch, in them or below; in all others what is below is let go."""
+    above: dict[int, list[Shape]] = {}
+    found: set[Shape] = set()
+    for shape in shapes:
+        for below in _below(shape):
+            above.setdefault(id(below), []).append(shape)
+    stack = [shape for shape in shapes if _tells(shape)]
+    while stack:
+        shape = stack.pop()
+        if shape not in found:
+            found.add(shape)
+            stack += above.get(id(shape), ())
+    for shape in shapes:
+        _prune(shape, found)
+    return found
+
+
+def _tells(shape: Shape) -> bool:
+    is_free = shape.object is not None and shape.object.is_free
+    return is_free or (shape.array is not None and shape.array.items is not None)
+
+
+def _below(shape: Shape) -> Iterator[Shape | None]:
+    if shape.object is not None:
+        yield from shape.object.names.values()
+        yield shape.object.others
+    if shape.array is not None:
+        yield from shape.array.prefix
+        yield shape.array.rest
+
+
+def _prune(shape: Shape, kept: set[Shape]) -> None:
+    def only(one: Shape | None) -> Shape | None:
+        return one if one in kept else None
+
+    if shape.object is not None:
+        shape.object.names = {key: only(one) for key, one in shape.object.names.items()}
+        shape.object.others = only(shape.object.others)
+    if shape.array is not None:
+        shape.array.prefix = tuple(map(only, shape.array.prefix))
+        shape.array.rest = only(shape.array.rest)

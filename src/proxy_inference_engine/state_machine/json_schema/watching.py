@@ -1,0 +1,129 @@
+"""A rewritten schema as the library is given it where a watch stands beside the grammar, and what the watch has to know.
+
+The library writes properties in the order of a schema, but those that match patterns in any order and any number of
+times. So an object whose keys are names without more gets a pattern for each of them, and the watch sees to the rest.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema
+from proxy_inference_engine.state_machine.json_schema.places import children, mapped
+from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
+from proxy_inference_engine.state_machine.json_schema.shaping import Shaper
+from proxy_inference_engine.state_machine.shapes import Shape
+
+# The library compares each pattern with each.
+MAX_NAMES = 64
+MAX_ALL_NAMES = 400
+MAX_TRIES = 4
+_FREE = frozenset({"type", "properties", "required", "additionalProperties"})
+_WORD = re.compile(r"\w")
+
+
+class Watched(NamedTuple):
+    """`unplaced`: paths of uniqueItems that a watch could not keep; where there are any, the rest means nothing."""
+
+    schema: dict[str, Any]
+    shape: Shape | None
+    unplaced: frozenset[str]
+
+
+def watched(rewritten: dict[str, Any], *, any_order: bool) -> Watched:
+    """Raises OutOfSteps only where the schema could not be written without a watch either."""
+    free = _Free(rewritten).found if any_order else set()
+    for _ in range(MAX_TRIES):
+        shaper = Shaper(rewritten, free, StepBudget())
+        shape = shaper.shape()
+        if shaper.unplaced or not shaper.ambiguous:
+            break
+        free = free - shaper.ambiguous
+    else:
+        shaper = Shaper(rewritten, set(), StepBudget())
+        free, shape = set(), shaper.shape()
+    return Watched(_without_marks(rewritten, free), shape, frozenset(shaper.unplaced))
+
+
+class _Free:
+    """Objects whose order may be free: no parts of others, with few names that are written in one way."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._definitions: Mapping[str, Any] = document.get("$defs", {})
+        self.found: set[int] = set()
+        self._parts: set[int] = set()
+        self._budget = StepBudget()
+        self._num_left = MAX_ALL_NAMES
+        try:
+            self._look({key: one for key, one in document.items() if key != "$defs"})
+        except OutOfSteps:
+            self.found.clear()
+        self.found -= self._parts
+
+    def _look(self, root: Schema) -> None:
+        stack: list[tuple[Schema, bool]] = [(root, False)]
+        seen: set[tuple[int, bool]] = set()
+        while stack:
+            self._budget.spend()
+            schema, is_part = stack.pop()
+            if not isinstance(schema, Mapping) or (id(schema), is_part) in seen:
+                continue
+            seen.add((id(schema), is_part))
+            if is_part:
+                self._parts.add(id(schema))
+            elif _is_plain(schema) and self._num_left >= len(schema["properties"]):
+                self._num_left -= len(schema["properties"])
+                self.found.add(id(schema))
+            stack += ((one, is_part or below[0] == "allOf" if _is_beside(below) else False) for below, one in children(schema))
+            if "$ref" in schema:
+                stack.append((self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], is_part))
+
+
+def _is_beside(below: tuple[str, ...]) -> bool:
+    """Whether a subschema is about the same value."""
+    return below[0] in {"allOf", "anyOf"}
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties", {})
+    if not schema.keys() <= _FREE or not 2 <= len(properties) <= MAX_NAMES:
+        return False
+    if False in properties.values() and schema.get("additionalProperties") is not False:
+        return False
+    names = {*properties, *schema.get("required", ())}
+    return all(json.dumps(name, ensure_ascii=False)[1:-1] == name and name.isprintable() for name in names)
+
+
+def _without_marks(schema: Schema, free: set[int]) -> Any:
+    """A copy without what is the watch's alone."""
+    if not isinstance(schema, Mapping):
+        return schema
+    copy = mapped(schema, lambda below, one: _without_marks(one, free))
+    copy.pop(DIFFERENT, None)
+    if "allOf" in copy:
+        copy["allOf"] = [part for part in copy["allOf"] if part != {}]
+        if copy.keys() == {"allOf"} and len(copy["allOf"]) <= 1:
+            copy = copy["allOf"][0] if copy["allOf"] else {}
+        elif not copy["allOf"]:
+            del copy["allOf"]
+    return _in_free_order(copy) if id(schema) in free else copy
+
+
+def _in_free_order(schema: dict[str, Any]) -> dict[str, Any]:
+    others = schema.get("additionalProperties", {})
+    names = {**schema["properties"], **{name: others for name in schema.get("required", ()) if name not in schema["properties"]}}
+    patterns = {f"^{_literal(name)}$": one for name, one in names.items() if one is not False}
+    kept = {keyword: one for keyword, one in schema.items() if keyword not in {"properties", "required"}}
+    return {**kept, "patternProperties": patterns}
+
+
+def _literal(name: str) -> str:
+    return "".join(char if _WORD.match(char) or not char.isascii() or char == " " else "\\" + char for char in name)
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether a pattern is one name, as they are written here."""
+    return re.fullmatch(r"\^(?:\w|[^\x00-\x7f]| |\\[^\w])*\$", pattern) is not None
