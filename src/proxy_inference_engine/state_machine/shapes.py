@@ -35,8 +35,14 @@ class ObjectShape:
     names: dict[bytes, Shape | None] = field(default_factory=dict)
     others: Shape | None = None
     is_free: bool = False
-    is_closed: bool = False
     required: frozenset[bytes] = frozenset()
+    other_keys: Texts | None = None  # None: there are only the names
+
+    def has_more(self, begun: bytes, keys: frozenset[bytes]) -> bool:
+        """Whether a key that begins so can still become a new one."""
+        if any(name.startswith(begun) for name in self.names.keys() - keys):
+            return True
+        return self.other_keys is not None and self.other_keys.num_from(b'"' + begun) > 0
 
     def at(self, key: bytes) -> Shape | None:
         return self.names.get(plain_key(key) if b"\\" in key else key, self.others)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxy_inference_engine.formats.syntax import WORD
-from proxy_inference_engine.state_machine.keys import SOME_DIGITS, KeySpelling, KeyTokens, Leads
+from proxy_inference_engine.state_machine.keys import SOME_DIGITS, SOME_TEXT, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.shapes import ArrayShape, Items, ObjectShape, Shape, value_of, written_key
 
 _START = b"\xff"  # in no text
@@ -55,17 +55,6 @@ class _Frame(NamedTuple):
     @property
     def items(self) -> Items | None:
         return None if self.array is None else self.array.items
-
-    @property
-    def is_told(self) -> bool:
-        """Whether its schema has something for a watch to see to."""
-        return self.items is not None or (self.object is not None and self.object.is_free)
-
-    @property
-    def names_left(self) -> bool:
-        """Whether an object that has only the names of its schema may have one more."""
-        assert self.object is not None and self.keys is not None
-        return not self.object.names.keys() <= self.keys
 
 
 class Guard:
@@ -189,7 +178,7 @@ class Watch:
             return False
         top = self._frames[-1]
         if self._place in (_Place.BEFORE_KEY, _Place.KEY):
-            return top.object is not None and top.object.is_free and top.object.is_closed
+            return top.object is not None and top.object.is_free and top.object.other_keys is None
         return self._place is _Place.BETWEEN and top.items is not None and "number" in top.items.texts
 
     def _known(self) -> list[bytes] | None:
@@ -314,8 +303,8 @@ class Watch:
         """A comma: there is another item, or another key."""
         top = self._frames[-1]
         if top.keys is not None:
-            is_full = top.object is not None and top.object.is_free and top.object.is_closed and not top.names_left
-            self.is_broken = self.is_broken or is_full
+            if top.object is not None and top.object.is_free:
+                self.is_broken = self.is_broken or not top.object.has_more(b"", top.keys)
             self._place = _Place.BEFORE_KEY
             return
         if top.array is None:
@@ -366,9 +355,8 @@ class Watch:
             self._place = _Place.OUTSIDE
             return
         self._key += bytes([byte])
-        if top.object is not None and top.object.is_free and top.object.is_closed:
-            left = top.object.names.keys() - (top.keys or frozenset())
-            self.is_broken = self.is_broken or not any(name.startswith(self._key) for name in left)
+        if top.object is not None and top.object.is_free and self._key[-1] != SOME_TEXT:
+            self.is_broken = self.is_broken or not top.object.has_more(self._key, top.keys or frozenset())
 
     def _in_string(self, byte: int) -> None:
         if not self._ends(byte):

@@ -160,6 +160,22 @@ def _is_open(part: Mapping[str, Any]) -> bool:
     return is_free and not part.get("patternProperties") and "maxProperties" not in part
 
 
+def other_keys(schema: Mapping[str, Any], budget: StepBudget) -> Texts | None:
+    """The keys of an object that it does not name; raises Unwatchable where they cannot be told from its names."""
+    patterns = list(schema.get("patternProperties", ()))
+    if schema.get("additionalProperties", True) is not False:
+        return AnyStrings()
+    if not patterns:
+        return None
+    try:
+        region = language_of(patterns[0]).complement()
+        for pattern in patterns[1:]:
+            region = region.and_(language_of(pattern).complement())
+        return PatternStrings(region.complement(), budget.think)
+    except RegexError:
+        raise Unwatchable from None
+
+
 def _is_endless(schema: Any, budget: StepBudget) -> bool:
     """Whether a string can go on wherever it has come to."""
     if not isinstance(schema, Mapping) or not schema.keys() <= OF_STRINGS | {"type"} or schema.get("type") != "string":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of, other_keys
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema, kinds_of
 from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
@@ -131,7 +131,7 @@ class Shaper:
             return result
         part = next(iter(marked.values()))
         result.is_free = True
-        result.is_closed = part.get("additionalProperties") is False
+        result.other_keys = other_keys(part, self._budget)
         result.required = frozenset(map(written_key, part.get("required", ())))
         for name in part.get("required", ()):
             result.names.setdefault(written_key(name), result.others)

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Unwatchable, other_keys
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema
+from proxy_inference_engine.state_machine.json_schema.patterns import do_meet
 from proxy_inference_engine.state_machine.json_schema.places import children, mapped
+from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.json_schema.shaping import Shaper
 from proxy_inference_engine.state_machine.shapes import Shape
@@ -21,7 +23,7 @@ from proxy_inference_engine.state_machine.shapes import Shape
 MAX_NAMES = 64
 MAX_ALL_NAMES = 400
 MAX_TRIES = 4
-_FREE = frozenset({"type", "properties", "required", "additionalProperties"})
+_FREE = frozenset({"type", "properties", "required", "additionalProperties", "patternProperties"})
 _WORD = re.compile(r"\w")
 
 
@@ -74,10 +76,11 @@ class _Free:
             seen.add((id(schema), is_part))
             if is_part:
                 self._parts.add(id(schema))
-            elif _is_plain(schema) and self._num_left >= len(schema["properties"]):
+            elif self._num_left >= len(schema.get("properties", ())) and _is_plain(schema, self._budget):
                 self._num_left -= len(schema["properties"])
                 self.found.add(id(schema))
-            stack += ((one, is_part or below[0] == "allOf" if _is_beside(below) else False) for below, one in children(schema))
+            for below, one in children(schema):
+                stack.append((one, _is_beside(below) and (is_part or below[0] == "allOf")))
             if "$ref" in schema:
                 stack.append((self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], is_part))
 
@@ -87,14 +90,21 @@ def _is_beside(below: tuple[str, ...]) -> bool:
     return below[0] in {"allOf", "anyOf"}
 
 
-def _is_plain(schema: Mapping[str, Any]) -> bool:
-    properties = schema.get("properties", {})
-    if not schema.keys() <= _FREE or not 2 <= len(properties) <= MAX_NAMES:
+def _is_plain(schema: Mapping[str, Any], budget: StepBudget) -> bool:
+    """Whether an object has few names, each written in one way, that are no others' too."""
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    names = dict.fromkeys((*properties, *schema.get("required", ())))
+    if not schema.keys() <= _FREE or not (1 if patterns else 2) <= len(names) <= MAX_NAMES:
         return False
-    if False in properties.values() and schema.get("additionalProperties") is not False:
+    if False in properties.values() and (patterns or schema.get("additionalProperties") is not False):
         return False
-    names = {*properties, *schema.get("required", ())}
-    return all(json.dumps(name, ensure_ascii=False)[1:-1] == name and name.isprintable() for name in names)
+    if not all(json.dumps(name, ensure_ascii=False)[1:-1] == name and name.isprintable() for name in names):
+        return False
+    try:
+        other_keys(schema, budget)
+        return not any(do_meet(_pattern(name), pattern, budget) for name in names for pattern in patterns)
+    except (Unwatchable, RegexError):
+        return False
 
 
 def _without_marks(schema: Schema, free: set[int]) -> Any:
@@ -113,11 +123,16 @@ def _without_marks(schema: Schema, free: set[int]) -> Any:
 
 
 def _in_free_order(schema: dict[str, Any]) -> dict[str, Any]:
-    others = schema.get("additionalProperties", {})
-    names = {**schema["properties"], **{name: others for name in schema.get("required", ()) if name not in schema["properties"]}}
-    patterns = {f"^{_literal(name)}$": one for name, one in names.items() if one is not False}
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    names = {**properties, **{name: others for name in schema.get("required", ()) if name not in properties}}
+    patterns = {_pattern(name): one for name, one in names.items() if one is not False}
     kept = {keyword: one for keyword, one in schema.items() if keyword not in {"properties", "required"}}
-    return {**kept, "patternProperties": patterns}
+    return {**kept, "patternProperties": {**patterns, **schema.get("patternProperties", {})}}
+
+
+def _pattern(name: str) -> str:
+    """The pattern of one name."""
+    return f"^{_literal(name)}$"
 
 
 def _literal(name: str) -> str:
