@@ -20,6 +20,14 @@ class Texts(Protocol):
         ...
 
 
+class Keys(Protocol):
+    """The keys that a pattern matches."""
+
+    def has(self, text: bytes) -> bool:
+        """Whether a key is one of them, with its first quotation mark."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Shape:
     """The values at one place. None: nothing is known of those of a kind, and nothing has to be."""
@@ -33,6 +41,7 @@ class ObjectShape:
     """Objects, by their keys as they are written. Free: the watch alone knows which keys are left, or needed."""
 
     names: dict[bytes, Shape | None] = field(default_factory=dict)
+    patterns: list[tuple[Keys, Shape | None]] = field(default_factory=list)
     others: Shape | None = None
     is_free: bool = False
     required: frozenset[bytes] = frozenset()
@@ -45,7 +54,10 @@ class ObjectShape:
         return self.other_keys is not None and self.other_keys.num_from(b'"' + begun) > 0
 
     def at(self, key: bytes) -> Shape | None:
-        return self.names.get(plain_key(key) if b"\\" in key else key, self.others)
+        key = plain_key(key) if b"\\" in key else key
+        if key in self.names:
+            return self.names[key]
+        return next((one for keys, one in self.patterns if keys.has(b'"' + key)), self.others)
 
 
 @dataclass(slots=True, eq=False)

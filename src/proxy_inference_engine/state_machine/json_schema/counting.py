@@ -101,6 +101,7 @@ class PatternStrings:
         self._edges: list[list[tuple[int, int, int]]] = [[] for _ in accepting]
         for (source, target), ranges in edges.items():
             self._edges[source] += [(low, high, target) for each in ranges for low, high in _writable(*each)]
+        self._accepting = accepting
         self._counts = _counts(accepting, self._edges)
 
     @property
@@ -108,17 +109,28 @@ class PatternStrings:
         """Whether a text can go on wherever it has come to."""
         return all(count in (0, MANY) for count in self._counts)
 
+    def has(self, text: bytes) -> bool:
+        """Whether a text is one of them, without its last quotation mark."""
+        state = self._state(_read(text)[0])
+        return state is not None and self._accepting[state]
+
     def num_from(self, begun: bytes) -> int:
         chars, pending = _read(begun)
-        state = 0
-        for code in chars:
-            following = next((target for low, high, target in self._edges[state] if low <= code <= high), None)
-            if following is None:
-                return 0
-            state = following
+        state = self._state(chars)
+        if state is None:
+            return 0
         if not pending:
             return self._counts[state]
         return min(MANY, sum(self._num_over(state, low, high) for low, high in pending))
+
+    def _state(self, chars: list[int]) -> int | None:
+        state: int | None = 0
+        for code in chars:
+            assert state is not None
+            state = next((target for low, high, target in self._edges[state] if low <= code <= high), None)
+            if state is None:
+                break
+        return state
 
     def _num_over(self, state: int, first: int, last: int) -> int:
         total = 0

@@ -161,17 +161,20 @@ def _is_open(part: Mapping[str, Any]) -> bool:
 
 
 def other_keys(schema: Mapping[str, Any], budget: StepBudget) -> Texts | None:
-    """The keys of an object that it does not name; raises Unwatchable where they cannot be told from its names."""
-    patterns = list(schema.get("patternProperties", ()))
+    """The keys of an object that it does not name; raises Unwatchable where that cannot be told."""
     if schema.get("additionalProperties", True) is not False:
         return AnyStrings()
-    if not patterns:
-        return None
+    patterns = list(schema.get("patternProperties", ()))
+    return keys_of(patterns, budget) if patterns else None
+
+
+def keys_of(patterns: list[str], budget: StepBudget) -> PatternStrings:
+    """The keys that one of some patterns matches."""
     try:
-        region = language_of(patterns[0]).complement()
+        outside = language_of(patterns[0]).complement()
         for pattern in patterns[1:]:
-            region = region.and_(language_of(pattern).complement())
-        return PatternStrings(region.complement(), budget.think)
+            outside = outside.and_(language_of(pattern).complement())
+        return PatternStrings(outside.complement(), budget.think)
     except RegexError:
         raise Unwatchable from None
 

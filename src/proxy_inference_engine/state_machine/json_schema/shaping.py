@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of, other_keys
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of, keys_of, other_keys
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema, kinds_of
 from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
@@ -34,7 +34,7 @@ class Shaper:
         self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
         self.ambiguous: set[int] = set()  # objects that cannot be told from others
         self._definitions: Mapping[str, Any] = document.get("$defs", {})
-        self._root = {keyword: one for keyword, one in document.items() if keyword != "$defs"}
+        self._root = document
         self._free = free
         self._budget = budget
         self._shapes: dict[tuple[tuple[int, ...], ...], Shape] = {}
@@ -77,7 +77,7 @@ class Shaper:
             raise _TooMany
         if "$ref" in schema:
             return self._cases(self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], depth + 1)
-        cases: list[Together] = [()] if schema.keys() <= {"allOf", "anyOf"} else [(schema,)]
+        cases: list[Together] = [()] if schema.keys() <= {"allOf", "anyOf", "$defs"} else [(schema,)]
         for part in schema.get("allOf", ()):
             cases = self._product(cases, self._cases(part, depth + 1))
         if "anyOf" in schema:
@@ -121,8 +121,10 @@ class Shaper:
         self._budget.spend(len(names) * len(cases))
         result = ObjectShape(
             names={written_key(name): self._at([self._property(case, name) for case in cases]) for name in names},
-            others=self._at([one for case in cases for one in self._others(case)]),
+            others=self._at([_all(map(_rest, case)) for case in cases]),
         )
+        if len(cases) == 1:
+            self._add_patterns(result, cases[0])
         marked = {id(part): part for case in cases for part in case if id(part) in self._free}
         if not marked:
             return result
@@ -142,17 +144,23 @@ class Shaper:
 
     def _property(self, case: Together, name: str) -> Schema:
         return _all(
-            part["properties"][name] if name in part.get("properties", {}) else self._rest(part) for part in case
+            part["properties"][name] if name in part.get("properties", {}) else _rest(part) for part in case
         )
 
-    @staticmethod
-    def _rest(part: Mapping[str, Any]) -> Schema:
-        patterns = part.get("patternProperties", {})
-        others = part.get("additionalProperties", True)
-        return {"anyOf": [*patterns.values(), others]} if patterns else others
-
-    def _others(self, case: Together) -> Iterator[Schema]:
-        yield _all(map(self._rest, case))
+    def _add_patterns(self, result: ObjectShape, case: Together) -> None:
+        """Where one part alone has patterns, of which no two match a name, it is known what is below a key."""
+        given = [part for part in case if part.get("patternProperties")]
+        if len(given) != 1:
+            return
+        patterns = given[0]["patternProperties"]
+        try:
+            texts = [keys_of([pattern], self._budget) for pattern in patterns]
+        except Unwatchable:
+            return
+        rest = {id(part): part.get("additionalProperties", True) if part is given[0] else _rest(part) for part in case}
+        places = [self._at([_all(iter((one, *(rest[id(p)] for p in case if p is not given[0]))))]) for one in patterns.values()]
+        result.patterns = list(zip(texts, places, strict=True))
+        result.others = self._at([_all(iter(rest.values()))])
 
     # Arrays
 
@@ -175,6 +183,13 @@ class Shaper:
         except (Unwatchable, _TooMany):
             self.unplaced |= paths
         return result
+
+
+def _rest(part: Mapping[str, Any]) -> Schema:
+    """What a part says of keys that it does not name."""
+    patterns = part.get("patternProperties", {})
+    others = part.get("additionalProperties", True)
+    return {"anyOf": [*patterns.values(), others]} if patterns else others
 
 
 def _all(schemas: Iterator[Schema]) -> Schema:
@@ -226,6 +241,7 @@ def _below(shape: Shape) -> Iterator[Shape | None]:
     if shape.object is not None:
         yield from shape.object.names.values()
         yield shape.object.others
+        yield from (one for _, one in shape.object.patterns)
     if shape.array is not None:
         yield from shape.array.prefix
         yield shape.array.rest
@@ -238,6 +254,7 @@ def _prune(shape: Shape, kept: set[Shape]) -> None:
     if shape.object is not None:
         shape.object.names = {key: only(one) for key, one in shape.object.names.items()}
         shape.object.others = only(shape.object.others)
+        shape.object.patterns = [(texts, only(one)) for texts, one in shape.object.patterns]
     if shape.array is not None:
         shape.array.prefix = tuple(map(only, shape.array.prefix))
         shape.array.rest = only(shape.array.rest)

@@ -23,7 +23,7 @@ from proxy_inference_engine.state_machine.shapes import Shape
 MAX_NAMES = 64
 MAX_ALL_NAMES = 400
 MAX_TRIES = 4
-_FREE = frozenset({"type", "properties", "required", "additionalProperties", "patternProperties"})
+_FREE = frozenset({"type", "properties", "required", "additionalProperties", "patternProperties", "$defs"})
 _WORD = re.compile(r"\w")
 
 
@@ -60,7 +60,7 @@ class _Free:
         self._budget = StepBudget()
         self._num_left = MAX_ALL_NAMES
         try:
-            self._look({key: one for key, one in document.items() if key != "$defs"})
+            self._look(document)
         except OutOfSteps:
             self.found.clear()
         self.found -= self._parts
