@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.certain import Certainty
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Unwatchable, other_keys
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema
 from proxy_inference_engine.state_machine.json_schema.patterns import do_meet
@@ -58,6 +59,7 @@ class _Free:
         self.found: set[int] = set()
         self._parts: set[int] = set()
         self._budget = StepBudget()
+        self._certainty = Certainty(self._definitions, self._budget)
         self._num_left = MAX_ALL_NAMES
         try:
             self._look(document)
@@ -76,13 +78,20 @@ class _Free:
             seen.add((id(schema), is_part))
             if is_part:
                 self._parts.add(id(schema))
-            elif self._num_left >= len(schema.get("properties", ())) and _is_plain(schema, self._budget):
+            elif self._num_left >= len(schema.get("properties", ())) and self._may_be_free(schema):
                 self._num_left -= len(schema["properties"])
                 self.found.add(id(schema))
             for below, one in children(schema):
                 stack.append((one, _is_beside(below) and (is_part or below[0] == "allOf")))
             if "$ref" in schema:
                 stack.append((self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], is_part))
+
+    def _may_be_free(self, schema: Mapping[str, Any]) -> bool:
+        if not _is_plain(schema, self._budget):
+            return False
+        below = [*schema.get("properties", {}).values(), *schema.get("patternProperties", {}).values()]
+        below.append(schema.get("additionalProperties", False))
+        return all(one is False or self._certainty.has_value(one) for one in below)
 
 
 def _is_beside(below: tuple[str, ...]) -> bool:
