@@ -210,7 +210,9 @@ class MachineBuilder:
         constraint = None
         if grammar is not None or route is not None:
             text, compiled, guard = grammar or (None, None, None)
-            constraint = RootConstraint(text, compiled, route, self.vocabulary, self._budget(root, demand, route), guard)
+            constraint = RootConstraint(
+                text, compiled, route, self.vocabulary, self._budget(root, demand, route), guard
+            )
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
     def _budget(self, root: Root, demand: Demand, route: Route | None) -> RootBudget | None:

@@ -369,6 +369,8 @@ class Watch:
             self._place, self._recent, self._held = _Place.BETWEEN, b"", None
             if self._num_differing:
                 self._check_string()
+        elif self._num_differing:
+            self._check_begun()
 
     def _ends(self, byte: int) -> bool:
         """Whether a byte can end what it stands in: no backslash, and nothing after one."""

@@ -63,7 +63,9 @@ class Certainty:
         return self._definitions[reference.removeprefix(DEFINITIONS)]
 
     def _has_kind(self, kind: str, parts: list[Mapping[str, Any]], depth: int) -> bool:
-        listing = [part["enum"] if "enum" in part else [part["const"]] for part in parts if {"enum", "const"} & part.keys()]
+        listing = [
+            part["enum"] if "enum" in part else [part["const"]] for part in parts if {"enum", "const"} & part.keys()
+        ]
         if listing:
             speaking = [part for part in parts if not part.keys() <= {"type", "enum", "const", "anyOf", "allOf"}]
             return not speaking and len(listing) == 1 and any(kind_of(value) == kind for value in listing[0])

@@ -198,4 +198,3 @@ def _no_key_of_array(case: Together) -> set[bytes]:
     if sum("items" in part for part in case) > 1:
         raise Unwatchable
     return set()
-

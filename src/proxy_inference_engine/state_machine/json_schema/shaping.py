@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, items_of, keys_of, other_keys
+from proxy_inference_engine.state_machine.json_schema.differing import (
+    DIFFERENT,
+    Together,
+    Unwatchable,
+    items_of,
+    keys_of,
+    other_keys,
+)
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema, kinds_of
 from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
@@ -143,9 +150,7 @@ class Shaper:
         return result
 
     def _property(self, case: Together, name: str) -> Schema:
-        return _all(
-            part["properties"][name] if name in part.get("properties", {}) else _rest(part) for part in case
-        )
+        return _all(part["properties"][name] if name in part.get("properties", {}) else _rest(part) for part in case)
 
     def _add_patterns(self, result: ObjectShape, case: Together) -> None:
         """Where one part alone has patterns, of which no two match a name, it is known what is below a key."""
@@ -158,7 +163,10 @@ class Shaper:
         except Unwatchable:
             return
         rest = {id(part): part.get("additionalProperties", True) if part is given[0] else _rest(part) for part in case}
-        places = [self._at([_all(iter((one, *(rest[id(p)] for p in case if p is not given[0]))))]) for one in patterns.values()]
+        places = [
+            self._at([_all(iter((one, *(rest[id(p)] for p in case if p is not given[0]))))])
+            for one in patterns.values()
+        ]
         result.patterns = list(zip(texts, places, strict=True))
         result.others = self._at([_all(iter(rest.values()))])
 

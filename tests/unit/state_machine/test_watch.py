@@ -1,0 +1,221 @@
+"""Items that differ and keys in any order, watched beside the grammar: what is written is valid, and always ends."""
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, JsonSchema
+from proxy_inference_engine.state_machine.machine import MachineBuilder, RootConstraint
+from proxy_inference_engine.state_machine.matcher import RootMatcher
+from tests.unit.state_machine.families import Family
+from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, obj
+from tests.unit.state_machine.vocabularies import END, PieceTokenizer, constraint_of, verdict
+
+_PIECES = [
+    '"a"',
+    '"b":',
+    '","',
+    '",',
+    '"],',
+    '["',
+    '"}',
+    '"},',
+    '{"',
+    'a"',
+    'ab"',
+    '"ab',
+    'a","',
+    '","a',
+    "1,",
+    ",1",
+    "1]",
+    "11",
+]
+_PIECES += ['a"}', 'b"},{"', '":"', '":', '},{"', '","b', "ab", "true", "{}", '["a","a"', "],[", '{"a":']
+_ALPHABET = frozenset(b'ab1"{}[],:. \n\\tue0nlfs') | {END}
+_NUM_WALKS = 12
+_MAX_TOKENS = 300
+
+
+def unique(items: Any, **keywords: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, "uniqueItems": True, **keywords}
+
+
+WORDS = [f"w{index}" for index in range(12)]
+NAMED = obj({"k": {"enum": ["a", "b"]}, "name": STRING, "n": INTEGER}, required=["name"], additionalProperties=False)
+UNIQUE: dict[str, Any] = {
+    "strings": unique(STRING, minItems=3),
+    "short strings": unique({"type": "string", "maxLength": 1}, minItems=2),
+    "patterns": unique({"type": "string", "pattern": "^[ab]{1,2}$"}, minItems=5),
+    "values": unique({"enum": WORDS}, minItems=12),
+    "mixed values": unique({"enum": [*WORDS, 1, 11, 111, None, True]}, minItems=17),
+    "integers": unique(INTEGER, minItems=4),
+    "few integers": unique({"type": "integer", "minimum": -3, "maximum": 12}, minItems=16),
+    "numbers": unique({"type": "number"}, minItems=3),
+    "any of": unique({"anyOf": [STRING, INTEGER, {"type": "null"}]}, minItems=3),
+    "open objects": unique({"type": "object"}, minItems=3),
+    "closed objects": unique(NAMED, minItems=3),
+    "arrays": unique({"type": "array", "items": INTEGER}, minItems=3),
+    "nested": obj({"x": {"type": "array", "items": unique(STRING), "minItems": 2}}, required=["x"]),
+    "referred": {"$defs": {"d": obj({"t": unique(STRING), "d": {"$ref": "#/$defs/d"}})}, "$ref": "#/$defs/d"},
+    "below a pattern": {"type": "object", "patternProperties": {"^a": unique(STRING)}, "additionalProperties": INTEGER},
+}
+ORDERED: dict[str, Any] = {
+    "closed": obj(
+        {name: INTEGER for name in ("a", "ab", "b", "ba", "bab")}, required=["b", "ab"], additionalProperties=False
+    ),
+    "open": obj({"a": INTEGER, "b": {"type": "boolean"}, "ab": {}}, required=["ab"]),
+    "with patterns": obj(
+        {"a": INTEGER, "bb": STRING},
+        required=["bb"],
+        patternProperties={"^b[0-9]": INTEGER},
+        additionalProperties=False,
+    ),
+    "nested objects": obj(
+        {"a": obj({"a": INTEGER, "b": INTEGER}, required=["a", "b"]), "b": unique(STRING)}, required=["a", "b"]
+    ),
+    "unnamed": obj({"a": INTEGER, "b": INTEGER}, required=["a1"], additionalProperties=INTEGER),
+    "impossible beside": obj(
+        {
+            "a": {"allOf": [{"type": "string", "pattern": "^a"}, {"pattern": "b$"}, {"maxLength": 1}]},
+            "b": INTEGER,
+            "ab": INTEGER,
+        },
+        additionalProperties=False,
+    ),
+}
+
+
+def builder_of(tokenizer: PieceTokenizer) -> MachineBuilder:
+    return MachineBuilder(Family("plain", False).format, tokenizer)
+
+
+def demand_of(schema: Any, any_order: bool = False) -> Demand:
+    return Demand(output=JsonSchema(schema), can_reason=False, any_order=any_order)
+
+
+def walked(matcher: RootMatcher, tokenizer: PieceTokenizer, source: random.Random) -> str | None:
+    """What a walk that likes to say the same again writes; None where it comes to no end."""
+    ids: list[int] = []
+    while len(ids) < _MAX_TOKENS and not matcher.is_complete:
+        mask = matcher.mask()
+        assert mask is not None and mask.any(), b"".join(map(tokenizer.token_bytes, ids))
+        if mask[END] and source.random() < 0.3:
+            break
+        allowed = [int(each) for each in mask.nonzero()[0] if each != END and (each > END or each in _ALPHABET)]
+        closing = [each for each in allowed if tokenizer.token_bytes(each)[:1] in b'"]}']
+        likes = closing if closing and source.random() < (0.4 if len(ids) < 60 else 0.9) else allowed
+        ids.append(source.choice(likes or [int(each) for each in mask.nonzero()[0]]))
+        matcher.accept(ids[-1])
+    return b"".join(map(tokenizer.token_bytes, ids)).decode() if len(ids) < _MAX_TOKENS else None
+
+
+@pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])
+@pytest.mark.parametrize("name", [*UNIQUE, *ORDERED])
+def test_walks_are_valid_and_come_to_an_end(name: str, pieces: list[str]) -> None:
+    schema = {**UNIQUE, **ORDERED}[name]
+    tokenizer = PieceTokenizer(pieces=pieces)
+    builder = builder_of(tokenizer)
+    constraint = constraint_of(builder.build(demand_of(schema, any_order=name in ORDERED)))
+    assert isinstance(constraint, RootConstraint) and constraint.guard is not None
+    validator = jsonschema.Draft202012Validator(schema)
+    texts = [walked(constraint.start(), tokenizer, random.Random(f"{name}{seed}")) for seed in range(_NUM_WALKS)]
+    whole = [text for text in texts if text is not None]
+    assert len(whole) > _NUM_WALKS // 2
+    for text in whole:
+        pairs = json.loads(text, object_pairs_hook=lambda found: (len(found), len(dict(found))))
+        assert pairs[0] == pairs[1] if isinstance(pairs, tuple) else True, text
+        assert validator.is_valid(json.loads(text)), text
+    builder.close()
+
+
+CASES: list[tuple[str, Any, str, bool]] = [
+    ("strings", UNIQUE["strings"], '["a","b","ab"]', True),
+    ("strings", UNIQUE["strings"], '["a","b","a"]', False),
+    ("strings", UNIQUE["strings"], '["","\\"","\\n"]', True),
+    ("strings", UNIQUE["strings"], '["é","è","é"]', False),
+    ("integers", UNIQUE["integers"], "[1,11,111,0]", True),
+    ("integers", UNIQUE["integers"], "[1,11,1,0]", False),
+    ("integers", UNIQUE["integers"], "[0,-0,1,2]", False),
+    ("numbers", UNIQUE["numbers"], "[1,1.5,10]", True),
+    ("numbers", UNIQUE["numbers"], "[1,2,1.0]", False),
+    ("any of", UNIQUE["any of"], '["1",1,null]', True),
+    ("any of", UNIQUE["any of"], "[null,1,null]", False),
+    ("open objects", UNIQUE["open objects"], '[{},{"a":1},{"a":2}]', True),
+    ("open objects", UNIQUE["open objects"], '[{"a":1,"b":2},{},{"b":2,"a":1}]', False),
+    ("closed objects", UNIQUE["closed objects"], '[{"name":"a"},{"name":"b"},{"k":"a","name":"a"}]', True),
+    ("closed objects", UNIQUE["closed objects"], '[{"name":"a"},{"name":"b"},{"name":"a"}]', False),
+    ("arrays", UNIQUE["arrays"], "[[],[1],[1,1]]", True),
+    ("arrays", UNIQUE["arrays"], "[[],[1],[]]", False),
+    ("nested", UNIQUE["nested"], '{"x":[["a"],["a"]]}', True),
+    ("nested", UNIQUE["nested"], '{"x":[["a"],["b","b"]]}', False),
+    ("referred", UNIQUE["referred"], '{"t":["a"],"d":{"t":["a"]}}', True),
+    ("referred", UNIQUE["referred"], '{"d":{"d":{"t":["a","a"]}}}', False),
+    ("below a pattern", UNIQUE["below a pattern"], '{"a1":["a","b"],"b":1}', True),
+    ("below a pattern", UNIQUE["below a pattern"], '{"b":1,"ab":["b","b"]}', False),
+]
+
+
+@pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])
+@pytest.mark.parametrize(("name", "schema", "text", "is_valid"), CASES, ids=lambda each: str(each)[:40])
+def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces: list[str]) -> None:
+    assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text)) == is_valid, name
+    builder = builder_of(PieceTokenizer(pieces=pieces))
+    assert (verdict(builder, demand_of(schema), text) in ("ended", "complete")) == is_valid
+    builder.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_taken"),
+    [
+        ("closed", '{"b":1,"ab":2}', True),
+        ("closed", '{"bab":1,"ab":2,"a":3,"b":4,"ba":5}', True),
+        ("closed", '{"bab":1,"ab":2}', False),
+        ("closed", '{"b":1,"ab":2,"b":3}', False),
+        ("open", '{"x":1,"ab":2,"b":true}', True),
+        ("open", '{"b":1,"ab":2}', False),
+        ("open", '{"x":1}', False),
+        ("with patterns", '{"b1":1,"bb":"","a":2}', True),
+        ("with patterns", '{"b1":1,"a":2}', False),
+        ("nested objects", '{"b":["a"],"a":{"b":1,"a":2}}', True),
+        ("nested objects", '{"b":["a","a"],"a":{"b":1,"a":2}}', False),
+        ("nested objects", '{"b":[],"a":{"b":1}}', False),
+        ("unnamed", '{"b":1,"z":2,"a1":3,"a":4}', True),
+        ("unnamed", '{"b":1,"z":2,"a":4}', False),
+    ],
+)
+@pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])
+def test_keys_come_in_any_order(name: str, text: str, is_taken: bool, pieces: list[str]) -> None:
+    builder = builder_of(PieceTokenizer(pieces=pieces))
+    assert (verdict(builder, demand_of(ORDERED[name], any_order=True), text) in ("ended", "complete")) == is_taken
+    builder.close()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        unique({"type": "string", "enum": WORDS}, minItems=13),
+        {"anyOf": [unique(STRING), {"type": "array", "items": INTEGER}]},
+        unique(obj({"n": INTEGER}, additionalProperties=False)),
+        unique({"type": "number", "minimum": 0, "maximum": 1}),
+    ],
+    ids=["too few", "not told apart", "no text of its own", "bounded numbers"],
+)
+def test_what_could_end_nowhere_is_refused(schema: Any) -> None:
+    builder = builder_of(PieceTokenizer())
+    with pytest.raises(InvalidDemand):
+        builder.build(demand_of(schema))
+    builder.close()
+
+
+def test_without_a_watch_the_grammar_has_to_say_it() -> None:
+    """As where an engine elsewhere has the grammar alone."""
+    builder = MachineBuilder(Family("plain", False).format, PieceTokenizer(), watches=False)
+    with pytest.raises(InvalidDemand):
+        builder.build(demand_of(UNIQUE["strings"]))
+    many = ORDERED["closed"]
+    assert verdict(builder, demand_of(many, any_order=True), '{"bab":1,"b":2,"ab":3}') == "refused"
+    builder.close()
