@@ -124,8 +124,7 @@ class Decoder:
     def _attend(
         self, qkv: mx.array, layer: _Layer, where: Where, tokens: int, ahead: mx.array | None = None
     ) -> mx.array:
-        new = joined(qkv.reshape(-1, tokens, qkv.shape[-1]), self._kernels.shape)
-        return self._kernels.attend(new, layer.attention, where, ahead).reshape(qkv.shape[0], -1)
+        return self._kernels.attend(joined(qkv, tokens, self._kernels.shape), layer.attention, where, ahead)
 
 
 def make_decoder(model: nn.Module, kernels: Kernels) -> Decoder | None:
