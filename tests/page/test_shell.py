@@ -150,6 +150,22 @@ def test_a_route_that_is_no_view_shows_the_chat(visitor: Visitor) -> None:
     visitor.page.locator(".view-chat").wait_for()
 
 
+def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
+    with running() as live:
+        visitor = Visitor(browser, live.url)
+        page = visitor.page
+        page.wait_for_load_state("networkidle")  # the views that are not open yet have come too
+        visitor.go("Dashboard")
+        page.locator(".live").wait_for()
+    page.locator(".live").wait_for(state="hidden")
+    page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
+    for view, part in (("Compare", ".two"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+        visitor.go(view)
+        page.locator(part).wait_for()
+        page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
+    visitor.close()
+
+
 def test_the_page_is_light(visitor: Visitor) -> None:
     """Beside what it holds: what a visit to every view loads."""
     page = visitor.page
@@ -163,7 +179,7 @@ def test_the_page_is_light(visitor: Visitor) -> None:
 def test_a_second_visit_loads_no_file_again(visitor: Visitor) -> None:
     """And in no visit does the first paint wait for one."""
     page = visitor.page
-    page.locator("#question").wait_for()
+    page.wait_for_load_state("networkidle")
     page.goto("about:blank")
     page.goto(visitor.url)
     page.locator("#question").wait_for()
