@@ -122,7 +122,7 @@ def take_dashboard(browser: Any, server: Running, shot: Shot) -> None:
         """One answer after the other, until the picture is taken."""
         with server.http() as http:
             while not is_over.is_set():
-                body = {"model": "default", "messages": [{"role": "user", "content": question}], "max_tokens": 90}
+                body = {"model": "default", "messages": [{"role": "user", "content": question}], "max_tokens": 24}
                 http.post("/v1/chat/completions", json=body)
 
     threads = [threading.Thread(target=ask, args=(question,)) for question in QUESTIONS]

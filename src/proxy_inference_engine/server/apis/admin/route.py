@@ -14,7 +14,6 @@ from starlette.types import Scope
 
 from proxy_inference_engine.errors import Forbidden, InvalidRequest, NotFound, StartupError, shorten
 from proxy_inference_engine.served.stream import AnswerStream
-from proxy_inference_engine.server.apis.responses.run import ResponseRun
 from proxy_inference_engine.server.apis.shared.route import json_response, state_of
 from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.state import ServerState
@@ -42,11 +41,10 @@ async def list_requests(http: HttpRequest) -> Response:
 def _running(http: HttpRequest) -> list[dict[str, Any]]:
     """All but the one that asks. A response in the background is one, also while its first request looks on."""
     state, mine = state_of(http), visit_of(http.scope)
-    background = state.runs.in_background()
-    answers = [run.answer for _, _, run in background if run.answer is not None]
+    answers = [run.answer for _, _, run in state.runs.in_background() if run.answer is not None]
     visits = [(id_, scope, visit_of(scope)) for id_, scope in state.visits]
     data = [_request(id_, scope) for id_, scope, visit in visits if visit is not mine and visit.answer not in answers]
-    return data + [_background(*each) for each in background]
+    return data + _background(state)
 
 
 def _request(id_: str, scope: Scope) -> dict[str, Any]:
@@ -63,18 +61,21 @@ def _request(id_: str, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _background(owner: str, id_: str, run: ResponseRun) -> dict[str, Any]:
-    """A response that goes on without a connection. Its id is ours, and known to whoever started it."""
-    return {
-        "id": id_,
-        "object": "request",
-        "request_id": None,
-        "key": owner,
-        "route": "/v1/responses",
-        "model": run.head.model,
-        "seconds": round(max(0.0, time.time() - run.head.created_at), 3),
-        **_progress(run.answer),
-    }
+def _background(state: ServerState) -> list[dict[str, Any]]:
+    """Responses that go on without a connection. Their ids are ours, and known to whoever started them."""
+    return [
+        {
+            "id": id_,
+            "object": "request",
+            "request_id": None,
+            "key": owner,
+            "route": "/v1/responses",
+            "model": run.head.model,
+            "seconds": round(max(0.0, time.time() - run.head.created_at), 3),
+            **_progress(run.answer),
+        }
+        for owner, id_, run in state.runs.in_background()
+    ]
 
 
 def _progress(answer: AnswerStream | None) -> dict[str, Any]:
