@@ -89,7 +89,7 @@ def test_on_a_phone_the_answer_comes_into_view(browser: Any, server: Running) ->
     verdict(visitor, "It can be enforced.")
     write(visitor, json.dumps(SHORT))
     verdict(visitor, "It can be enforced.")
-    is_seen = "() => document.querySelector('.answer').getBoundingClientRect().bottom <= innerHeight"
+    is_seen = "() => document.querySelector('.answer').getBoundingClientRect().top < innerHeight - 250"
     assert not page.evaluate(is_seen)
     page.click(".ask button")
     page.wait_for_function(is_seen)

@@ -184,7 +184,7 @@ export function mount(root, context) {
     proof.replaceChildren();
     counts.textContent = "";
     showGo();
-    answer.scrollIntoView({ block: "nearest" }); // on a phone it is below
+    if (answer.getBoundingClientRect().top > innerHeight / 2) answer.scrollIntoView(); // on a phone it is below
     const body = {
       model: picker.value,
       messages: [{ role: "user", content: question.value }],
