@@ -8,7 +8,7 @@ import pytest
 from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.drafts.draft_model import Drafting
 from proxy_inference_engine.engine.stats import Stats
-from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, Sampler
+from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, UNFILTERED, Sampler
 from proxy_inference_engine.state_machine.demand import Choice, Demand
 from proxy_inference_engine.types import STEP_PARAMETERS, Limits, Request, Sampling, Shortcut
 from tests.clock import Clock
@@ -75,6 +75,7 @@ def test_a_name_that_is_no_field_is_noticed() -> None:
             {"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", *LATE},
         ),
         (NUCLEUS, {"top_k", "min_p", "xtc_probability", *LATE}),
+        (UNFILTERED, {"top_k", "top_p", "min_p", "xtc_probability", *LATE}),
     ],
 )
 def test_what_closes_the_sampler_s_shortcuts(shortcut: Shortcut, closing: set[str]) -> None:
