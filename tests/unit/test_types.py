@@ -47,6 +47,7 @@ CHANGES = {
 }
 
 
+OF_LOGITS = {"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier"}
 LATE = {"typical_p", "top_n_sigma", "dynatemp_range", "mirostat"}  # what no shortcut was taught
 
 
@@ -70,12 +71,8 @@ def test_a_name_that_is_no_field_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("shortcut", "closing"),
     [
-        (
-            PLAIN,
-            {"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", *LATE},
-        ),
+        (PLAIN, {*OF_LOGITS, *LATE}),
         (NUCLEUS, {"top_k", "min_p", "xtc_probability", *LATE}),
-        (UNFILTERED, {"top_k", "top_p", "min_p", "xtc_probability", *LATE}),
     ],
 )
 def test_what_closes_the_sampler_s_shortcuts(shortcut: Shortcut, closing: set[str]) -> None:
@@ -84,11 +81,12 @@ def test_what_closes_the_sampler_s_shortcuts(shortcut: Shortcut, closing: set[st
     assert closed == closing
 
 
-def test_what_closes_the_bare_draw() -> None:
+@pytest.mark.parametrize(("shortcut", "taking"), [(BARE, set()), (UNFILTERED, OF_LOGITS)])
+def test_what_a_draw_without_filters_honours(shortcut: Shortcut, taking: set[str]) -> None:
     bare = replace(SAMPLING, top_p=1.0)
-    taken = {name for name, value in CHANGES.items() if BARE.takes(replace(bare, **{name: value}))}  # type: ignore[arg-type]
-    assert taken == {"seed", "temperature", *STEP_PARAMETERS}
-    assert not BARE.takes(wider(bare, added=1.0))
+    taken = {name for name, value in CHANGES.items() if shortcut.takes(replace(bare, **{name: value}))}  # type: ignore[arg-type]
+    assert taken == {"seed", "temperature", *STEP_PARAMETERS, *taking}
+    assert not shortcut.takes(wider(bare, added=1.0))
 
 
 # A field that was added later

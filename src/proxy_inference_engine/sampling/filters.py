@@ -23,27 +23,27 @@ _SMALLEST = float(np.finfo(np.float32).tiny)
 _sum = np.add.reduce
 
 
-class Candidates(NamedTuple):
+class Remaining(NamedTuple):
     """Tokens still in the draw, in the order of ids."""
 
     weights: Weights
     ids: Indices | None = None  # None: the whole vocabulary
 
-    def keep(self, indices: Indices) -> "Candidates":
-        return Candidates(self.weights.take(indices), indices if self.ids is None else self.ids.take(indices))
+    def keep(self, indices: Indices) -> "Remaining":
+        return Remaining(self.weights.take(indices), indices if self.ids is None else self.ids.take(indices))
 
 
-def narrowed(candidates: Candidates, sampling: Sampling, total: float | None) -> Candidates:
+def narrowed(remaining: Remaining, sampling: Sampling, total: float | None) -> Remaining:
     """Those left by `top_k`, `typical_p`, `top_p` and `min_p`, in this order; `total` is the sum where it is known."""
     if sampling.top_k > 0:
-        candidates, total = candidates.keep(top_k(candidates.weights, sampling.top_k)), None
+        remaining, total = remaining.keep(top_k(remaining.weights, sampling.top_k)), None
     if sampling.typical_p < 1:
-        candidates, total = candidates.keep(typical_p(candidates.weights, sampling.typical_p)), None
+        remaining, total = remaining.keep(typical_p(remaining.weights, sampling.typical_p)), None
     if sampling.top_p < 1:
-        candidates = candidates.keep(top_p(candidates.weights, sampling.top_p, total))
+        remaining = remaining.keep(top_p(remaining.weights, sampling.top_p, total))
     if sampling.min_p > 0:
-        candidates = candidates.keep(min_p(candidates.weights, sampling.min_p))
-    return candidates
+        remaining = remaining.keep(min_p(remaining.weights, sampling.min_p))
+    return remaining
 
 
 def top_k(values: NDArray[np.float32], num: int) -> Indices:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling import filters
 from proxy_inference_engine.sampling.dry import DryPenalty
-from proxy_inference_engine.sampling.filters import Candidates, Indices, Weights
+from proxy_inference_engine.sampling.filters import Indices, Remaining, Weights
 from proxy_inference_engine.sampling.mirostat import Mirostat
 from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
 from proxy_inference_engine.types import STEP_PARAMETERS, Sampling, Shortcut
@@ -216,22 +216,22 @@ class Sampler:
             total = float(np.add.reduce(weights)) if total is None else total
             index = draw_nucleus(weights, total, self._nucleus, number)
         if index is None:
-            weights, ids = self._filter(Candidates(weights, ids), position, total)
+            weights, ids = self._filter(Remaining(weights, ids), position, total)
             index = draw(weights, number)
         token_id = index if ids is None else int(ids[index])
         if self._mirostat is not None:
             self._drawn = token_id, float(weights[index]) / float(weights.sum())
         return token_id
 
-    def _filter(self, candidates: Candidates, position: int, total: float | None) -> Candidates:
+    def _filter(self, remaining: Remaining, position: int, total: float | None) -> Remaining:
         """Steps 7 to 12."""
         sampling = self.sampling
         if self._mirostat is not None:
-            return candidates.keep(self._mirostat.keep(candidates.weights))
-        candidates = filters.narrowed(candidates, sampling, total)
+            return remaining.keep(self._mirostat.keep(remaining.weights))
+        remaining = filters.narrowed(remaining, sampling, total)
         if sampling.xtc_probability > 0 and uniform(self._key, position, RandomStream.XTC) < sampling.xtc_probability:
-            candidates.weights[filters.xtc(candidates.weights, sampling.xtc_threshold)] = 0
-        return candidates
+            remaining.weights[filters.xtc(remaining.weights, sampling.xtc_threshold)] = 0
+        return remaining
 
 
 class _Narrowed(NamedTuple):

@@ -6,58 +6,25 @@ from urllib.parse import unquote
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers, is_named, own_id
+from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
-    BRANCHING,
-    Schema,
-    draft_of,
-    kinds_of,
-)
-from proxy_inference_engine.state_machine.json_schema.languages import language_of
-from proxy_inference_engine.state_machine.json_schema.patterns import Membership
-from proxy_inference_engine.state_machine.json_schema.places import (
     MAX_DEPTH,
     Address,
+    Schema,
     SchemaPlace,
     children,
+    draft_of,
+    is_named,
+    own_id,
     places,
     pointer,
 )
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
 _READING = 64  # parts of terms: what it costs to make a language of a pattern
-
-
-def leaves_open(value: Any) -> bool:
-    """Whether an object of a schema lists its properties, and may not say whether others may come."""
-    stack = [value]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, Mapping):
-            if "properties" in one and "additionalProperties" not in one:
-                return True
-            stack += one.values()
-        elif isinstance(one, list | tuple):
-            stack += one
-    return False
-
-
-def admits_other_keys(schema: Schema) -> bool:
-    """Whether an object of a rewritten schema may have keys that the schema does not name."""
-    stack = [schema]
-    while stack:
-        one = stack.pop()
-        if one is True or one == {}:
-            return True
-        if not isinstance(one, dict) or "enum" in one or "const" in one:
-            continue
-        stack += [below for _, below in children(one)]
-        kinds = kinds_of(one) if "type" in one or not one.keys() & BRANCHING else frozenset()
-        is_open = "object" in kinds and one.get("additionalProperties") is not False
-        if is_open or one.get("patternProperties") or ("array" in kinds and "items" not in one):
-            return True
-    return False
 
 
 def references_beside(schema: Mapping[str, Any], budget: StepBudget) -> set[str]:

@@ -11,8 +11,7 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
-from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
+from proxy_inference_engine.state_machine.json_schema.keywords import MAX_DEPTH, Kinds, Schema, is_known_to
 
 MAX_WAYS = 24
 # Of more options than these, one is counted on at a time, or all.

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from proxy_inference_engine.server.http.files import WANTED_FILES
+from proxy_inference_engine.server.http.connections import WANTED_FILES
 
 PROGRAM = (
-    "import resource; from proxy_inference_engine.server.http.files import allow_files; allow_files()\n"
+    "import resource; from proxy_inference_engine.server.http.connections import allow_files; allow_files()\n"
     "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 )
 
