@@ -53,7 +53,7 @@ def echo_grants(computing: SequenceOf[Sequence], max_logits: int) -> list[Grant]
 
 
 def without_rest(running: SequenceOf[Sequence], has_wanted_waiting: bool, pace: Pace) -> list[Sequence]:
-    """Those that compute in this step: everybody else first, and of those that fill idle time as many as go unnoticed.
+    """The sequences that compute in this step: of those that fill idle time only as many as nobody else notices.
 
     None of them while somebody waits for a slot or reads a prompt. Beside answers, rows that cost hardly anything and
     one prompt, if there is time for it; alone, as many as a short step has.

@@ -47,7 +47,7 @@ class Lease:
         member.num_users += 1
 
     def share(self) -> "Lease":
-        """Another lease, for what goes on when this one ends."""
+        """A further lease of the same model, for what goes on when this one ends."""
         assert self._member is not None
         return Lease(self._member, self._adapter)
 
@@ -115,7 +115,7 @@ class ModelPool:
 
     @property
     def names(self) -> Mapping[str, Member]:
-        """Those that are listed: of each model its own name first, then exact aliases."""
+        """The names that are listed: of each model its own name first, then exact aliases."""
         return self.directory.exact
 
     def get(self, name: str) -> Member | None:

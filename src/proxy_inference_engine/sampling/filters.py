@@ -34,7 +34,7 @@ class Remaining(NamedTuple):
 
 
 def narrowed(remaining: Remaining, sampling: Sampling, total: float | None) -> Remaining:
-    """Those left by `top_k`, `typical_p`, `top_p` and `min_p`, in this order; `total` is the sum where it is known."""
+    """What `top_k`, `typical_p`, `top_p` and `min_p` leave, in this order; `total` is the sum where it is known."""
     if sampling.top_k > 0:
         remaining, total = remaining.keep(top_k(remaining.weights, sampling.top_k)), None
     if sampling.typical_p < 1:

@@ -349,7 +349,7 @@ def _ollama_routes() -> list[Route]:
 
 
 def _llama_routes() -> list[Route]:
-    """Those that llama.cpp's server has and OpenAI's has not, or has elsewhere."""
+    """The routes that llama.cpp's server has and OpenAI's API has not, or has elsewhere."""
     computing = {
         create_chat_completion: ["/chat/completions"],
         native_completion: ["/completion", "/completions"],

@@ -40,7 +40,7 @@ class Way:
         )
 
     def on(self, condition: Schema) -> "Way":
-        """The same, where a schema holds; one that looks at nothing needs none."""
+        """This way where a schema holds too; one that looks at nothing needs no condition."""
         return Way((condition,)).and_(self) if self != NOTHING else self
 
     def covers(self, other: "Way") -> bool:
@@ -56,7 +56,7 @@ class Way:
 
     @property
     def weight(self) -> int:
-        """What it costs to compare it with another, in steps."""
+        """What comparing this way with another costs, in steps."""
         return 1 + (len(self.names) + len(self.patterns)) // 8
 
 
@@ -136,7 +136,7 @@ class _Ways:
         return ways
 
     def _few(self, ways: Iterable[Way]) -> list[Way]:
-        """Those ways that bring something."""
+        """The ways without those that others cover."""
         kept: list[Way] = []
         for way in ways:
             self.document.spend(way.weight * (1 + len(kept)))
@@ -147,7 +147,7 @@ class _Ways:
         return kept
 
     def _choices(self, schema: Mapping[str, Any], depth: int) -> Iterator[list[Way]]:
-        """What one of must hold, keyword by keyword."""
+        """For each keyword that has branches, their ways, one of which must hold."""
         for part in schema.get("allOf", ()):
             yield self.of(part, depth)
         if "$ref" in schema:
