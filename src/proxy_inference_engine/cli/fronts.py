@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from proxy_inference_engine.cli.listening import listen_often
+from proxy_inference_engine.cli.port import listen_often
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 

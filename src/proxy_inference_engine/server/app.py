@@ -99,7 +99,7 @@ from proxy_inference_engine.server.apis.responses.stored import (
     get_response,
     list_input_items,
 )
-from proxy_inference_engine.server.apis.responses.telling import Teller
+from proxy_inference_engine.server.apis.responses.teller import Teller
 from proxy_inference_engine.server.apis.responses.websocket import connect_responses
 from proxy_inference_engine.server.apis.schemas.route import check_format
 from proxy_inference_engine.server.apis.shared.sealing import Sealer

@@ -17,7 +17,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     json_grammar,
     reconciled,
 )
-from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule

@@ -24,6 +24,7 @@ from proxy_inference_engine.state_machine.json_schema.languages import language_
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
+WHOLE = "whole"  # the definition that a document becomes in another
 _READING = 64  # parts of terms: what it costs to make a language of a pattern
 
 
@@ -189,3 +190,16 @@ class Document:
 def _has_name(place: SchemaPlace, draft: int) -> bool:
     """Whether a schema inside a document has an identifier, or refers to one."""
     return is_named(place.schema.get("$ref")) or (bool(place.address) and isinstance(own_id(place.schema, draft), str))
+
+
+def rooted(value: Any) -> Any:
+    """A document's value whose references still lead there once the document is the definition `WHOLE` of another."""
+    if isinstance(value, Mapping):
+        return {key: _moved(each) if key == "$ref" else rooted(each) for key, each in value.items()}
+    return [rooted(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _moved(reference: Any) -> Any:
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return reference
+    return f"#/$defs/{WHOLE}{reference[1:]}"
