@@ -53,7 +53,7 @@ class WorkerStream:
         return self._book.place(self.request, self._num_slots)
 
     def drop(self) -> None:
-        """Its event loop is closed: nobody reads it any more."""
+        """Forget the stream: its event loop is closed, so nobody reads it any more."""
         self._book.leave(self.request.id)
 
     def cancel(self, choice: int | None = None) -> None:

@@ -33,7 +33,7 @@ class FarStream:
 
     @property
     def choices(self) -> list[FarChoice]:
-        """Those that are not over."""
+        """The choices that are not over."""
         return [self._choices[number] for number in self._open]
 
     def _put(self, items: list[Item]) -> None:

@@ -74,7 +74,7 @@ class Pipeline:
 
     @property
     def num_tokens(self) -> int:
-        """That have come so far."""
+        """How many tokens have come so far."""
         return self._num_tokens
 
     def feed(self, output: Output) -> list[Event]:

@@ -117,7 +117,7 @@ class ModelPool:
 
     @property
     def names(self) -> Mapping[str, Member]:
-        """Those that are listed: of each model its own name first, then exact aliases."""
+        """The names that are listed: of each model its own name first, then exact aliases."""
         return self.directory.exact
 
     def get(self, name: str) -> Member | None:

@@ -13,12 +13,11 @@ from proxy_inference_engine.state_machine.json_schema import (
     ImpossibleSchema,
     Spacing,
     UnenforceableSchema,
-    admits_other_keys,
     closed_grammar,
     json_grammar,
     reconciled,
 )
-from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import check_regex, choice_rule, regex_rule, text_rule
@@ -115,7 +114,7 @@ class ArgumentGrammar:
         write = closed_grammar if self.closes_objects else json_grammar
         grammar = write(schema, is_strict=tool.is_strict, spacing=spacing)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
-        if admits_other_keys(grammar.schema):
+        if grammar.admits_other_keys:
             self._watch(JSON_KEYS, lead)
         return self.lark.rule(grammar.lark)
 

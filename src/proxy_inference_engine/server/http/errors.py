@@ -65,7 +65,7 @@ COMMON = WireShape()
 
 
 def shape_of(path: str, shapes: Mapping[str, WireShape]) -> WireShape:
-    """That of a path, or of one that it lies below."""
+    """The shape of what a path answers: its own, or that of a path that it lies below."""
     for folder, shape in shapes.items():
         if path == folder or path.startswith(f"{folder}/"):
             return shape

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
@@ -22,6 +21,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     BRANCHING,
     KINDS,
+    MAX_DEPTH,
     OF_ARRAYS,
     OF_NUMBERS,
     OF_OBJECTS,
@@ -31,12 +31,11 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Kinds,
     Schema,
     kinds_of,
+    pointer,
     values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
-from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
-from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH, pointer
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
@@ -48,50 +47,15 @@ from proxy_inference_engine.state_machine.json_schema.result import (
     type_names,
     unproductive,
 )
-from proxy_inference_engine.state_machine.json_schema.text import (
-    COMPACT,
-    TOO_MUCH,
-    JsonGrammar,
-    Spacing,
-    check_size,
-    check_text,
-    options_of,
-)
 from proxy_inference_engine.state_machine.json_schema.values import admits
 
+TOO_MUCH = "The schema is too large, or its alternatives are too many."
 MAX_PASSES = 8
 # The library reads references by recursion, some kilobytes of stack for each schema on the way.
 MAX_NESTING = 600
 _IMPOSSIBLE = "No value satisfies the schema."
 _NOTHING_LEFT = "No value satisfies what can be enforced of the schema."
 _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alternatives.")
-
-
-def json_grammar(
-    schema: Any,
-    *,
-    is_strict: bool = True,
-    spacing: Spacing = COMPACT,
-    budget: StepBudget | None = None,
-    any_order: bool = False,
-) -> JsonGrammar:
-    """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable."""
-    if not isinstance(schema, dict | bool):
-        raise UnenforceableSchema("", "", "The schema must be an object.")
-    check_text(schema)
-    rewriter = None
-    try:
-        rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict)
-        rewritten = rewriter.result()
-        if any_order:
-            rewritten = in_any_order(rewritten)
-    except RecursionError:
-        raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
-    except OutOfSteps:
-        path, keyword = ("", "") if rewriter is None else rewriter.place
-        raise UnenforceableSchema(path, keyword, TOO_MUCH) from None
-    check_size(rewritten)
-    return JsonGrammar({"x-guidance": options_of(spacing), **rewritten}, tuple(rewriter.relaxed))
 
 
 @dataclass(frozen=True, slots=True)

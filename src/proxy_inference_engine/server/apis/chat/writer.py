@@ -148,7 +148,7 @@ class ChatFrames:
         return frames
 
     def _roles_until(self, choice: int, *, has_content: bool) -> str:
-        """Those of earlier choices come first, even if these have nothing to say yet."""
+        """The roles of all choices up to this one that have none yet: the first chunk of each, in order."""
         frames = ""
         while self._num_begun < choice:
             frames += self._role(has_content=not self._shapes[self._num_begun].may_call)

@@ -174,7 +174,7 @@ class TextColumns:
             self._top_starts.append(len(self._top_values))
 
     def wire(self) -> dict[str, Any]:
-        """As they are in JSON."""
+        """The columns as they are in JSON."""
         num = len(self._tokens)
         return {
             "tokens": JsonItems(num, self._tokens.__getitem__),
@@ -295,7 +295,7 @@ def timings_body(counts: Counts) -> dict[str, float]:
 
 
 def running_timings(counts: Counts) -> dict[str, Any]:
-    """As they are while tokens come, by this side's clock."""
+    """The timings of an answer while its tokens come, by this side's clock."""
     now = monotonic()
     read_at = now if counts.read_at is None else counts.read_at
     num_tokens, num_computed = counts.num_so_far(), counts.num_prompt_tokens - counts.num_cached_tokens
