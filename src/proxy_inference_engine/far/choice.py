@@ -193,7 +193,7 @@ class FarChoice:
             for event in events:
                 if event.startswith(_DATA):
                     self._take(event[len(_DATA) :], items)
-                if self._has_to_go_on:
+                if self._reasoning is not None and self._has_to_go_on:
                     self._go_on()
                     break
             if len(self._rest) > _MAX_EVENT_BYTES:
