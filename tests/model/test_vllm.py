@@ -196,9 +196,11 @@ def test_a_stored_response_is_gone_on_with_and_found_again(live: Listening) -> N
         assert second["usage"]["input_tokens"] > first["usage"]["total_tokens"], "it has read what was said"
         assert http.get(f"/v1/responses/{second['id']}").json() == second
         behind = http.post("/v1/responses", json={"input": "Count.", "background": True, "stream": True, **asked})
-        ended = json.loads(behind.text.strip().split("\n\n")[-1].partition("data: ")[2])["response"]
-        resumed = http.get(f"/v1/responses/{ended['id']}", params={"stream": True, "starting_after": 3}).text
-        assert resumed and resumed in behind.text
+        created = json.loads(behind.text.partition("data: ")[2].partition("\n")[0])
+        resumed = http.get(
+            f"/v1/responses/{created['response']['id']}", params={"stream": True, "starting_after": 3}
+        ).text
+        assert resumed.startswith("event: ") and behind.text.endswith(resumed)
 
 
 def test_a_clients_own_grammar_binds(live: Listening) -> None:

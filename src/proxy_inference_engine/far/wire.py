@@ -28,7 +28,7 @@ _END = b"[DONE]"
 # an answer can look like this, its quotes are escaped.
 _PLAIN = re.compile(rb'"choices":\[\{"index":0,"finish_reason":null,"stop_reason":null,"token_ids":\[(\d+(?:,\d+)*)\]')
 # One of them with one token, and nothing before or behind it.
-_ONE = re.compile(rb'data: [^\n]*?%s[^\n]*\n\n' % _PLAIN.pattern.replace(rb"(?:,\d+)*", b""))
+_ONE = re.compile(rb"data: [^\n]*?%s[^\n]*\n\n" % _PLAIN.pattern.replace(rb"(?:,\d+)*", b""))
 
 FarJson = dict[str, Any]
 
