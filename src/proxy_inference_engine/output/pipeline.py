@@ -122,6 +122,8 @@ class Pipeline:
             self._logprobs.add(self._detokenizer.start, self._detokenizer.end, entry)
         if not text:
             return []
+        if self._stops is None:
+            return self._send(text)
         text, stop_str = self._filter(text, self._num_tokens)
         if stop_str is not None:
             return self._end(text, stop_str, self._finished_here())

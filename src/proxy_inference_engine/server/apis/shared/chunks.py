@@ -251,6 +251,10 @@ class ChunkWriter:
             return self.telling_chunk(choice, self._told())
         return f"{self._start}{choice}{self._end}"
 
+    def around(self, before: str, after: str) -> tuple[str, str]:
+        """What stands before and after what changes in a choice, of chunks that tell nothing else."""
+        return f"{self._start}{before}", f"{after}{self._end}"
+
     def telling_chunk(self, choice: str, told: dict[str, Any]) -> str:
         """With more fields beside the choices."""
         return f"{self._start}{choice}],{dumps(told)[1:-1]}{self._usage_field}}}\n\n"
