@@ -1,9 +1,11 @@
 """Languages of regular expressions, by derivatives: emptiness, intersection, complement, a pattern again.
 
-A string s is read between two marks, so that anchors are characters like any other. What looking at terms costs is
-told to whoever asks, in parts of terms, before it is done.
+A string is read with a mark at its end, so that an anchor there is a character like any other; which parts of a
+pattern stand at its beginning is known when their term is made. What looking at terms costs is told to whoever asks, in
+parts of terms, before it is done.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +29,7 @@ MAX_TERM = 1_500
 # Parts of terms that one question may look at: about a quarter of a second.
 MAX_WORK = 60_000
 _TOO_COMPLEX = "it is too complex"
-BEGIN, END = -1, -2
+END = -2
 
 # ("no",) ("end",) ("set", ranges) ("cat", first, rest) ("or" or "and", frozenset) ("star", term) ("not", term)
 NO: Term = ("no",)
@@ -36,7 +38,6 @@ ANY: Term = ("set", ((0, MAX_CODE),))
 ANYTHING: Term = ("star", ANY)
 ALL: Term = ("not", NO)
 LAST: Term = ("set", ((END, END),))
-FIRST: Term = ("set", ((BEGIN, BEGIN),))
 TEXT: Term = ("cat", ANYTHING, LAST)
 
 
@@ -120,25 +121,38 @@ def is_last(term: Any) -> bool:
     return _is_nullable(derived(term, END))
 
 
-def _built(term: Any, after: Term) -> Term:
-    """The words of a term as read from a pattern, each followed by one of what comes after it."""
+def _built(term: Any, after: Term, is_begun: bool | None = False) -> Term:
+    """The words of a term as read from a pattern, each followed by one of what comes after it.
+
+    `is_begun`: whether the term stands at the beginning of the text; None where it may or may not.
+    """
     kind = term[0]
     if kind == "set":
         return _cat(term, after)
     if kind == "^":
-        return _cat(FIRST, after)
+        if is_begun is None:
+            raise RegexError("an anchor may or may not stand at the beginning")
+        return after if is_begun else NO
     if kind == "$":
         return _join("and", [LAST, after])
     if kind == "cat":
-        for part in reversed(term[1]):
-            after = _built(part, after)
+        for part, flag in reversed(list(zip(term[1], _beginnings(term[1], is_begun), strict=True))):
+            after = _built(part, after, flag)
         return after
     if kind == "or":
-        return _join("or", [_built(part, after) for part in term[1]])
+        return _join("or", [_built(part, after, is_begun) for part in term[1]])
     if kind == "look":
-        ahead = _built(term[2], ALL)
+        ahead = _built(term[2], ALL, is_begun)
         return _join("and", [ahead if term[1] else _not(ahead), after])
     return _repeated(term, after)
+
+
+def _beginnings(parts: Any, is_begun: bool | None) -> Iterator[bool | None]:
+    """For each of some parts in a row, whether it stands at the beginning of the text."""
+    for part in parts:
+        yield is_begun
+        if is_begun is not False and part[0] not in {"^", "$", "look"}:
+            is_begun = None if has_assertions(part) or _is_nullable(_built(part, NOTHING)) else False
 
 
 def _weight(term: Any) -> int:
@@ -296,11 +310,10 @@ def language_of(pattern: str) -> RegularLanguage:
     term = read(pattern)
     if _weight(term) > MAX_TERM:
         raise RegexError(_TOO_COMPLEX)
-    found = _built(term, TEXT)
-    whole = _join("or", [found, _cat(FIRST, _cat(ANYTHING, found))])
+    whole = _join("or", [_built(term, TEXT, True), _cat(ANY, _cat(ANYTHING, _built(term, TEXT)))])
     if size_of(whole) > MAX_TERM:
         raise RegexError(_TOO_COMPLEX)
-    return RegularLanguage(derived(whole, BEGIN))
+    return RegularLanguage(whole)
 
 
 def literal_complement(words: list[str], spend: Spend) -> str:
