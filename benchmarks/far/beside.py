@@ -1,9 +1,9 @@
 """The real vLLM through our front end and through its own, in turns on the same engine."""
 
 import contextlib
-import json
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,24 @@ def engine(folder: Path, url: str | None) -> Iterator[str]:
         yield process.url
 
 
-def beside(counts: list[int], num_tokens: int, num_rounds: int, url: str | None) -> None:
+class Asked(NamedTuple):
+    """The same of both: what is asked beside the prompt, of ours and of vLLM's own."""
+
+    title: str
+    ours: dict[str, Any]
+    own: dict[str, Any]
+
+
+_KINDS = (
+    Asked("text", {"ignore_eos": True}, {"ignore_eos": True}),
+    Asked("JSON schema", _JSON, _JSON),
+    Asked("the same grammar", _JSON, _SAME),
+)
+Pairs = list[tuple[Result, Result]]  # ours and vLLM's own, a round each
+
+
+def beside(counts: list[int], num_tokens: int, num_rounds: int, minutes: float, url: str | None) -> None:
+    deadline = time.monotonic() + minutes * 60
     with tempfile.TemporaryDirectory() as work:
         folder = vllm.convert(Path(work) / "smollm2-135m-instruct")
         with engine(folder, url) as there:
@@ -52,39 +69,61 @@ def beside(counts: list[int], num_tokens: int, num_rounds: int, url: str | None)
             front = FrontEnd(there, folder, port)
             ours = Place("ours", port, "default")
             own = Place("vLLM's own", int(there.rpartition(":")[2]), vllm.NAME)
-            for place in (ours, own):  # what is made at the first request
-                measure(place, 2, 4, {}, "warm")
-            for count in counts:
-                compare("text", (ours, own), count, num_tokens, num_rounds, ({"ignore_eos": True},) * 2)
-                compare("JSON schema", (ours, own), count, num_tokens, num_rounds, (_JSON, _JSON))
-                compare("same JSON", (ours, own), count, num_tokens, num_rounds, (_JSON, _SAME))
-            print(json.dumps(front.end()))
+            began = time.monotonic()
+            for asked in _KINDS:  # what is made at the first request
+                for place, fields in ((ours, asked.ours), (own, asked.own)):
+                    measure(place, 2, 4, fields, "warm")
+            found = take_turns((ours, own), counts, num_tokens, num_rounds, deadline)
+            load = front.end(began, time.monotonic())
+    print_table(found)
+    print(f"\nevent loop late p99 {load.late_p99 * 1000:.1f} ms, {load.processors:.2f} processors")
 
 
-def compare(
-    title: str,
-    places: tuple[Place, Place],
-    count: int,
-    num_tokens: int,
-    num_rounds: int,
-    more: tuple[dict[str, Any], dict[str, Any]],
-) -> None:
-    """Round after round, so that what disturbs the machine disturbs both. `more`: what each is asked beside."""
-    found: dict[str, list[Result]] = {place.name: [] for place in places}
+def take_turns(
+    places: tuple[Place, Place], counts: list[int], num_tokens: int, num_rounds: int, deadline: float
+) -> dict[tuple[int, str], Pairs]:
+    """Round after round, so that what disturbs the machine disturbs everybody. None begins that would be too long."""
+    found: dict[tuple[int, str], Pairs] = {(count, asked.title): [] for count in counts for asked in _KINDS}
+    longest = 0.0
     for number in range(num_rounds):
-        turns = list(zip(places, more, strict=True))
-        for place, fields in turns if number % 2 == 0 else reversed(turns):
-            found[place.name].append(measure(place, count, num_tokens, fields, f"{title} {number}"))
-    speeds = {name: statistics.median(each.tokens_per_second for each in results) for name, results in found.items()}
-    firsts = {name: statistics.median(each.first_median for each in results) for name, results in found.items()}
-    ours, own = speeds.values()
-    lengths = [sum(each.num_tokens for each in results) / (count * num_rounds) for results in found.values()]
-    print(
-        f"{count:3} streams, {title:11}: ours {ours:7.1f} tokens/s, vLLM's own {own:7.1f}, ratio {ours / own:.3f}; "
-        f"first token {firsts['ours'] * 1000:.0f} and {firsts[places[1].name] * 1000:.0f} ms; "
-        f"answers of {lengths[0]:.0f} and {lengths[1]:.0f} tokens",
-        flush=True,
-    )
+        began = time.monotonic()
+        if number and began + longest > deadline:
+            break
+        for count in counts:
+            for asked in _KINDS:
+                salt = f"{asked.title} {number}"
+                turns = [(places[0], asked.ours), (places[1], asked.own)]
+                order = (0, 1) if number % 2 == 0 else (1, 0)
+                made = {each: measure(turns[each][0], count, num_tokens, turns[each][1], salt) for each in order}
+                found[count, asked.title].append((made[0], made[1]))
+                show(count, asked.title, *found[count, asked.title][-1])
+        longest = max(longest, time.monotonic() - began)
+    return found
+
+
+def show(count: int, title: str, ours: Result, own: Result) -> None:
+    speeds = f"{ours.tokens_per_second:.1f} and {own.tokens_per_second:.1f} tokens/s"
+    firsts = f"first token {ours.first_median * 1000:.0f} and {own.first_median * 1000:.0f} ms"
+    print(f"{count} streams, {title}: ours and vLLM's own {speeds}, {firsts}", flush=True)
+
+
+def print_table(found: dict[tuple[int, str], Pairs]) -> None:
+    """Medians of the rounds; a ratio and a difference are those of one round, the median of these."""
+    num_rounds = min(map(len, found.values()))
+    print("\n| streams | asked | ours, tokens/s | vLLM's own | ratio | first token | vLLM's own | later by |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (count, title), pairs in found.items():
+        speeds = [statistics.median(pair[place].tokens_per_second for pair in pairs) for place in (0, 1)]
+        firsts = [statistics.median(pair[place].first_median for pair in pairs) * 1000 for place in (0, 1)]
+        ratio = statistics.median(ours.tokens_per_second / own.tokens_per_second for ours, own in pairs)
+        later = statistics.median(ours.first_median - own.first_median for ours, own in pairs) * 1000
+        lengths = [sum(pair[place].num_tokens for pair in pairs) / len(pairs) / count for place in (0, 1)]
+        print(
+            f"| {count} | {title}, answers of {lengths[0]:.0f} and {lengths[1]:.0f} tokens | {speeds[0]:,.0f} "
+            f"| {speeds[1]:,.0f} | {ratio:.3f} | {firsts[0]:.0f} ms | {firsts[1]:.0f} ms | {later:.0f} ms |"
+        )
+    failed = sum(each.num_failed for pairs in found.values() for pair in pairs for each in pair)
+    print(f"\n{num_rounds} round(s), {failed} failed")
 
 
 def measure(place: Place, count: int, num_tokens: int, more: dict[str, Any], salt: str) -> Result:

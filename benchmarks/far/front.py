@@ -2,20 +2,21 @@
 
     python -m benchmarks.far.front URL FOLDER PORT
 
-Says "ready" on a line; when its input closes it ends and says how late the loop was, and what processor time it took.
+Says "ready" on a line. Two moments of the monotonic clock on its input end it: it says how late the loop was between
+them, and how much of a processor it took.
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import resource
 import socket
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.models.load import load_far
@@ -27,22 +28,42 @@ from proxy_inference_engine.server.process import DrainingServer
 _TICK_S = 0.005
 
 
+class Look(NamedTuple):
+    """At one moment."""
+
+    at: float
+    late_s: float  # the timer
+    processor_s: float  # that was used so far
+
+
 class WatchedServer(DrainingServer):
     """Notes how much later than it wanted a timer came, all the time."""
 
-    lags: list[float]
+    looks: list[Look]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.lags = []
+        self.looks = []
         self._watching = asyncio.ensure_future(self._watch())
         print("ready", flush=True)
 
     async def _watch(self) -> None:
         while True:
-            due = time.perf_counter() + _TICK_S
+            due = time.monotonic() + _TICK_S
             await asyncio.sleep(_TICK_S)
-            self.lags.append(time.perf_counter() - due)
+            now = time.monotonic()
+            self.looks.append(Look(now, now - due, time.process_time()))
+
+
+def summary(looks: list[Look]) -> dict[str, float]:
+    late = sorted(each.late_s for each in looks)
+    processor_s, seconds = looks[-1].processor_s - looks[0].processor_s, looks[-1].at - looks[0].at
+    return {
+        "late_p50": late[len(late) // 2],
+        "late_p99": late[int(len(late) * 0.99)],
+        "processor_s": processor_s,
+        "processors": processor_s / seconds,
+    }
 
 
 def main() -> None:
@@ -56,8 +77,10 @@ def main() -> None:
         model = ServedModel.of(answerer, config)
         server = WatchedServer(create_app([model], config), config.drain_seconds)
 
+        window: list[float] = []
+
         def end() -> None:
-            sys.stdin.read()
+            window.extend(map(float, sys.stdin.read().split()))
             server.should_exit = True
 
         threading.Thread(target=end, daemon=True).start()
@@ -66,15 +89,11 @@ def main() -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             sock.bind(("127.0.0.1", port))
             sock.listen(4096)
-            began = resource.getrusage(resource.RUSAGE_SELF)
             with contextlib.suppress(KeyboardInterrupt):
                 server.run(sockets=[sock])
-        used = resource.getrusage(resource.RUSAGE_SELF)
         model.close()
-    lags = sorted(server.lags)
-    processor = used.ru_utime + used.ru_stime - began.ru_utime - began.ru_stime
-    said = {"lag_p50": lags[len(lags) // 2], "lag_p99": lags[int(len(lags) * 0.99)], "processor_s": processor}
-    print(json.dumps(said), flush=True)
+    looks = [look for look in server.looks if window[0] <= look.at <= window[1]]
+    print(json.dumps(summary(looks)), flush=True)
     os._exit(0)
 
 

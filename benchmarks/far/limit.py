@@ -5,21 +5,18 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from benchmarks.far.load import Result, chat_body, run
 from tests.tiny.vocabulary import NUM_TOKENS, write_byte_tokenizer
 from tests.vllm import free_port
 
 _IDS = (270, 460)  # tokens of several letters
-_RAMP_S = 5.0  # in which the streams begin, and which is not measured
-
-
-def ramp(gap_ms: float) -> float:
-    """Answers that come at once are over before the next begins: then all are asked for in the same moment."""
-    return _RAMP_S if gap_ms else 0.0
+_RAMP_S = 5.0  # in which the streams begin
+_MAX_LATE_S = 0.050
+_HELD = 0.98  # of what is offered; less has fallen behind
 
 
 @contextlib.contextmanager
@@ -44,6 +41,15 @@ def fake_engine(gap_ms: float) -> Iterator[str]:
         process.wait()
 
 
+class Load(NamedTuple):
+    """What a front end says of itself while it was loaded. Times in seconds."""
+
+    late_p50: float
+    late_p99: float
+    processor_s: float
+    processors: float
+
+
 class FrontEnd:
     """Our server in a process of its own; it tells what it saw when it ends."""
 
@@ -54,30 +60,63 @@ class FrontEnd:
         if self._process.stdout.readline().strip() != "ready":
             sys.exit("the front end did not start")
 
-    def end(self) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        said: dict[str, Any] = json.loads(self._process.stdout.read())
-        self._process.wait()
-        return said
+    def end(self, began: float, ended: float) -> Load:
+        """Between two moments of the monotonic clock."""
+        said, _ = self._process.communicate(f"{began} {ended}")
+        return Load(**json.loads(said))
 
 
-def limit(num_streams: int, num_tokens: int, gap_ms: float, num_processes: int) -> Result:
+class Held(NamedTuple):
+    """What one front end did with so many streams."""
+
+    num_streams: int
+    offered: float  # tokens a second
+    result: Result
+    load: Load
+
+    @property
+    def is_held(self) -> bool:
+        """Everything passed on, and in time."""
+        is_whole = not self.result.num_failed and self.result.steady >= _HELD * self.offered
+        return is_whole and self.load.late_p99 < _MAX_LATE_S
+
+    def __str__(self) -> str:
+        result, load = self.result, self.load
+        return (
+            f"{self.num_streams} streams, {self.offered:,.0f} tokens/s offered: {result.steady:,.0f} tokens/s, "
+            f"event loop late p50 {load.late_p50 * 1000:.1f} ms, p99 {load.late_p99 * 1000:.1f} ms, "
+            f"first token p50 {result.first_median * 1000:.0f} ms, {load.processors:.2f} processors, "
+            f"{load.processor_s / result.num_tokens * 1e6:.1f} µs of processor a token, {result.num_failed} failed"
+        )
+
+
+def limit(rates: Sequence[int], counts: Sequence[int], seconds: float) -> None:
+    """More and more tokens a second through the first number of streams, then as many streams as there may be."""
+    num_streams, *more = counts
+    held = [hold(num_streams, rate, seconds) for rate in rates]
+    best = max((each for each in held if each.is_held), key=lambda each: each.offered, default=None)
+    if best is None:
+        print("no rate was held: there are no rows")
+        return
+    wide = [hold(count, min(rates[0], best.offered), seconds) for count in more]
+    streams = max(each.num_streams for each in [best, *wide] if each.is_held)
+    print("\n| one server of ours | measured |\n|---|---|")
+    print(f"| `F`, tokens per second | {best.result.steady:,.0f} |")
+    print(f"| `S`, streams at once, event-loop lag p99 below 50 ms | {streams:,} |")
+    print(f"| event-loop lag p99 at `F`, {num_streams} streams | {best.load.late_p99 * 1000:.0f} ms |")
+    print(f"| processors it uses then | {best.load.processors:.2f} |")
+
+
+def hold(num_streams: int, rate: float, seconds: float) -> Held:
+    """So many tokens a second, spread over the streams, for so long after all have begun."""
+    gap_ms = num_streams / rate * 1000
+    num_tokens = round((seconds + _RAMP_S) * 1000 / gap_ms)
     with words() as folder, fake_engine(gap_ms) as url:
         port = free_port()
-        fronts = [FrontEnd(url, folder, port) for _ in range(num_processes)]
+        front = FrontEnd(url, folder, port)
         bodies = [chat_body(f"Hello {number}", num_tokens) for number in range(num_streams)]
-        result = run(port, bodies, ramp_s=ramp(gap_ms))
-        ends = [front.end() for front in fronts]
-    late_p50, late_p99 = (max(end[name] for end in ends) * 1000 for name in ("lag_p50", "lag_p99"))
-    processor_s = sum(end["processor_s"] for end in ends)
-    speed = result.steady if gap_ms else result.tokens_per_second
-    offered = num_streams * 1000 / gap_ms if gap_ms else float("inf")
-    print(
-        f"{num_streams} streams, {num_processes} front end(s), {offered:,.0f} tokens/s offered: "
-        f"{speed:,.0f} tokens/s, event loop late p50 {late_p50:.1f} ms, "
-        f"p99 {late_p99:.1f} ms, first token p50 {result.first_median * 1000:.0f} ms, "
-        f"{result.num_tokens / processor_s:,.0f} tokens per second of processor, {result.num_failed} failed",
-        flush=True,
-    )
-    return result
+        result = run(port, bodies, ramp_s=_RAMP_S)
+        load = front.end(result.began, result.began + result.seconds)
+    held = Held(num_streams, rate, result, load)
+    print(held, flush=True)
+    return held

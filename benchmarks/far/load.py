@@ -15,6 +15,7 @@ class Result(NamedTuple):
     """Of all streams together; times in seconds."""
 
     num_tokens: int
+    began: float  # of the monotonic clock, which all processes share
     seconds: float
     steady: float  # tokens a second while every stream ran; nan where they never all did
     first_median: float
@@ -42,7 +43,7 @@ class _Client(asyncio.Protocol):
         self._transport = transport
 
     def send(self) -> None:
-        self.began = time.perf_counter()
+        self.began = time.monotonic()
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
@@ -50,12 +51,12 @@ class _Client(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         if not self.first_at and data.count(b'"content":"') > data.count(b'"content":""'):
-            self.first_at = time.perf_counter()
+            self.first_at = time.monotonic()
         self.num_bytes += len(data)
         self._tail = (self._tail + data)[-4096:]
 
     def on_message_complete(self) -> None:
-        self.ended_at = time.perf_counter()
+        self.ended_at = time.monotonic()
         for line in self._tail.split(b"\n"):
             if line.startswith(b"data: {") and b'"completion_tokens"' in line:
                 self.num_tokens = json.loads(line[6:])["usage"]["completion_tokens"]
@@ -74,20 +75,21 @@ async def stream_all(port: int, bodies: list[bytes], ramp_s: float) -> Result:
     for body in bodies:
         _, client = await loop.create_connection(partial(_Client, body), "127.0.0.1", port)
         clients.append(client)
-    began = time.perf_counter()
+    began = time.monotonic()
     for client in clients:
         client.send()
         if ramp_s:
             await asyncio.sleep(ramp_s / len(clients))
-    all_began, num_before = time.perf_counter(), sum(client.num_bytes for client in clients)
+    all_began, num_before = time.monotonic(), sum(client.num_bytes for client in clients)
     are_all_running = not any(client.done.done() for client in clients)
     await asyncio.wait([client.done for client in clients], return_when=asyncio.FIRST_COMPLETED)
-    steady_s, num_after = time.perf_counter() - all_began, sum(client.num_bytes for client in clients)
+    steady_s, num_after = time.monotonic() - all_began, sum(client.num_bytes for client in clients)
     await asyncio.gather(*(client.done for client in clients))
     num_tokens, num_bytes = (sum(getattr(each, name) for each in clients) for name in ("num_tokens", "num_bytes"))
     firsts = sorted(client.first_at - client.began for client in clients if client.first_at)
     return Result(
         num_tokens=num_tokens,
+        began=began,
         seconds=max((client.ended_at for client in clients), default=began) - began,
         # Every token takes about as many bytes, and counting bytes is all that a client has time for.
         steady=num_tokens * (num_after - num_before) / num_bytes / steady_s if are_all_running else float("nan"),

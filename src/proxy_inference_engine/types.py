@@ -3,7 +3,7 @@
 Nothing here validates (the edge did) and nothing here knows HTTP, text or tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -180,12 +180,18 @@ class Shortcut:
         self._others: dict[type, tuple[tuple[str, object], ...]] = {}  # the defaults of fields that are not honoured
 
     def takes(self, value: Sampling | Request) -> bool:
-        kind = type(value)
+        return all(getattr(value, name) == default for name, default in self._others_of(type(value)))
+
+    def closing(self, value: Sampling | Request) -> Iterator[str]:
+        """The names of the fields that keep a value from being taken."""
+        yield from (name for name, default in self._others_of(type(value)) if getattr(value, name) != default)
+
+    def _others_of(self, kind: type[Sampling | Request]) -> tuple[tuple[str, object], ...]:
         if kind not in self._others:
             assert self._honoured <= {each.name for each in fields(kind)}, f"{kind.__name__} has no such field"
             others = [each for each in fields(kind) if each.name not in self._honoured]
             self._others[kind] = tuple((each.name, _default(each)) for each in others)
-        return all(getattr(value, name) == default for name, default in self._others[kind])
+        return self._others[kind]
 
 
 def _default(of: Field[Any]) -> object:

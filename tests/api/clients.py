@@ -48,7 +48,7 @@ VERCEL = Client(
 OLLAMA = Client("ollama", "npm", ("ollama@0.6.4",))
 LOGFIRE = Client("logfire", "pip", ("logfire==5.2.0", "opentelemetry-sdk==1.45.2"))
 CODEX = Client("codex", "npm", ("@openai/codex@0.169.0",))
-CLAUDE_CODE = Client("claude-code", "npm", ("@anthropic-ai/claude-code@2.1.326",))
+CLAUDE_CODE = Client("claude-code", "npm", ("@anthropic-ai/claude-code@2.1.327",))
 OPENCODE = Client("opencode", "npm", ("opencode-ai@1.18.33",))
 
 

@@ -22,7 +22,7 @@ MLX_CACHE_BYTES = 32 << 20
 
 # Tests on every runner that ask vLLM for what it lacks, or for more than its answers tell; by name and parameters.
 NOT_VLLM = {
-    "test_anthropic.py::test_streamed_equals_whole": "it caches whole blocks, and these prompts are shorter",
+    "test_anthropic.py::test_a_prompt_that_comes_again": "it caches whole blocks, and these prompts are shorter",
     "test_anthropic.py::test_the_bytes_of_a_stream": "its random weights write parts of characters",
     "test_chat.py::test_streamed_equals_whole[fields8-vllm]": "it has no DRY",
     "test_ollama.py::test_embeddings": "one that generates makes no embeddings",

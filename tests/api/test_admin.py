@@ -329,6 +329,19 @@ def test_a_response_in_the_background_is_listed_and_cancelled() -> None:
         assert root.post(f"/admin/requests/{id_}/cancel").status_code == 404
 
 
+def test_a_response_in_the_background_that_is_looked_at_is_one_request() -> None:
+    """`pie ps` and the dashboard had two lines for each answer of the page, and said that two use the model."""
+    with gated(Config(drain_seconds=0.2)) as (live, gate), live.http() as http:
+        body = {"model": MODEL, "input": "Hello", "background": True, "stream": True}
+        with http.stream("POST", "/v1/responses", json=body) as answer:
+            next(answer.iter_lines())
+            [entry] = listed(http)
+            assert entry["id"].startswith("resp_")
+            [model] = http.get("/admin/models").json()["data"]
+            assert model["running"] == 1
+            gate.is_open.set()
+
+
 def test_usage_is_counted_by_key_and_survives(tmp_path: Path) -> None:
     config = Config(api_keys=KEYS, drain_seconds=0.2)
     counted = [0, 0, 0]

@@ -1,4 +1,4 @@
-"""What Codex 0.169 and Claude Code 2.1.326 send, in short: tested also where they cannot be installed."""
+"""What Codex 0.169 and Claude Code 2.1.327 send, in short: tested also where they cannot be installed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -310,16 +310,20 @@ def claude_loop(texts: tuple[str, ...], *turns: tuple[list[Any], list[Any]]) -> 
     return blocks, writer.prompts
 
 
-def test_claude_code_reads_a_pdf() -> None:
-    """The file stands beside the result that tells of it."""
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_claude_code_reads_a_pdf(is_inside: bool) -> None:
+    """The file is in the result that tells of it; before 2.1.327 it stood beside."""
     read = {"name": "Read", "description": "Reads.", "input_schema": {"type": "object", "properties": {}}}
     source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQKJSVFT0YK"}
-    said = [
-        {"type": "tool_result", "tool_use_id": "", "content": "PDF file read: a.pdf (315 bytes)"},
-        {"type": "document", "source": source, "cache_control": {"type": "ephemeral"}},
-    ]
+    text = "PDF file read: a.pdf (315 bytes)"
+    mark = {"cache_control": {"type": "ephemeral"}}
+    document = {"type": "document", "source": source}
+    inside = [{"type": "tool_result", "tool_use_id": "", "content": [{"type": "text", "text": text}, document], **mark}]
+    beside = [{"type": "tool_result", "tool_use_id": "", "content": text}, {**document, **mark}]
+    said = inside if is_inside else beside
     (answer,), prompts = claude_loop((call("Read"), "It is empty."), ([read], []), ([read], said))
     assert answer["text"] == "It is empty." and "PDF file read" in prompts[1] and source["data"] not in prompts[1]
+    assert prompts[1].count("it cannot be read here.") == 1
 
 
 def test_claude_code_searches_for_tools() -> None:

@@ -120,7 +120,12 @@ def test_streamed_equals_whole(talker: Anthropic, fields: dict[str, Any]) -> Non
     assert (folded.stop_reason, folded.stop_sequence) == (whole.stop_reason, whole.stop_sequence)
     assert folded.usage.output_tokens == whole.usage.output_tokens
     assert total_input(folded) == total_input(whole)
-    assert (folded.usage.cache_read_input_tokens or 0) > 0
+
+
+@on_every_runner
+def test_a_prompt_that_comes_again_is_read_from_the_cache(talker: Anthropic) -> None:
+    ask(talker)
+    assert (stream(talker).usage.cache_read_input_tokens or 0) > 0
 
 
 @on_every_runner

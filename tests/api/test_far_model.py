@@ -282,8 +282,11 @@ def test_images_are_refused_by_name(pair: Pair) -> None:
     with pair.live.http() as http:
         part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
         body: dict[str, Any] = {"model": FAR, "messages": [{"role": "user", "content": [part]}]}
+        num_asked = len(pair.far.asked)
         refused = http.post("/v1/chat/completions", json=body)
-        assert refused.status_code == 400 and "takes no images" in refused.json()["error"]["message"]
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, "messages[0].content[0]"), error
+        assert "takes no images" in error["message"] and len(pair.far.asked) == num_asked
 
 
 # Who leaves, and who dies

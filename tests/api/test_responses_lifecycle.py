@@ -255,6 +255,7 @@ def test_cancel_stops_it(slow: Running) -> None:
         stopped = client.responses.cancel(begun.id)
         slow.wait_idle()
         assert stopped.status == "cancelled" and stopped.usage is not None
+        assert stopped.usage.output_tokens > 0, "what was written until then"
         assert client.responses.cancel(begun.id).status == "cancelled"
         assert client.responses.retrieve(begun.id) == stopped
         last = list(follower)[-1]

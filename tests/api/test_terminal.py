@@ -272,8 +272,17 @@ def test_pie_alone_says_what_to_do_next(server: Running, pie: Pie, tmp_path: Pat
     assert f"A server runs at {server.url} with fake." in screen.text and "chat" in screen.text
     alone = pie()
     assert "No server is running. 1 model here: bundled." in alone and "serve" in alone
+    assert max(map(len, (screen.text + alone).splitlines())) <= 80, "a terminal would break it within a word"
     refused = pie(server="http://127.0.0.1:9")
     assert "does not answer" in refused and "serve" in refused
+
+
+def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
+    with terminal([*PIE, "show", "bundled"], tmp_path, environment(tmp_path)) as screen:
+        assert screen.wait_end() == 0
+    lines = [line for line in screen.text.splitlines() if ".gguf" not in line]  # a path is not broken
+    assert max(map(len, lines)) <= 80 and any(line.startswith(" " * 15) for line in lines)
+    assert "at a time and a context of" in pie("show", "bundled"), "a script's lines are left alone"
 
 
 def test_the_doctor(server: Running, pie: Pie) -> None:

@@ -147,6 +147,62 @@ def test_a_reasoning_budget_ends_the_block(process: vllm.VllmProcess, weights: P
     assert free["choices"][0]["message"]["content"]
 
 
+KINDS: tuple[dict[str, Any], ...] = (
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}},
+    {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+    {"tools": [TOOL], "tool_choice": "auto"},
+    {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "note"}}},
+    {"response_format": {"type": "choice", "choices": ["yes", "no", "perhaps"]}},
+)
+NUM_EACH = 8
+
+
+async def test_of_a_crowd_every_structure_is_valid(live: Listening) -> None:
+    """All at once, as vLLM batches them, hot, each with a seed of its own."""
+    async with httpx.AsyncClient(base_url=live.url, timeout=300) as client:
+        asked = [(kind, seed) for kind in KINDS for seed in range(NUM_EACH)]
+        choices = await asyncio.gather(*(_structured(client, kind, seed) for kind, seed in asked))
+    num_calls = 0
+    for (kind, _), choice in zip(asked, choices, strict=True):
+        message = choice["message"]
+        calls = message.get("tool_calls") or []
+        num_calls += len(calls)
+        for call in calls:
+            assert call["function"]["name"] == "note"
+            jsonschema.validate(json.loads(call["function"]["arguments"]), PERSON)
+        if kind is KINDS[0]:
+            jsonschema.validate(json.loads(message["content"]), PERSON)
+        elif kind is KINDS[4]:
+            assert message["content"] in ("yes", "no", "perhaps")
+        elif kind is not KINDS[2]:
+            assert len(calls) == 1, choice
+    assert num_calls >= 2 * NUM_EACH
+
+
+async def _structured(client: httpx.AsyncClient, kind: dict[str, Any], seed: int) -> dict[str, Any]:
+    body = {"messages": [_USER], "max_tokens": 120, "temperature": 1.0, "seed": seed, **kind}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["choices"][0]
+    return found
+
+
+def test_a_stored_response_is_gone_on_with_and_found_again(live: Listening) -> None:
+    asked = {"max_output_tokens": 12, "temperature": 0}
+    with live.http() as http:
+        first = http.post("/v1/responses", json={"input": "Name a colour.", **asked}).json()
+        again = {"input": "Another.", "previous_response_id": first["id"], **asked}
+        second = http.post("/v1/responses", json=again).json()
+        assert second["usage"]["input_tokens"] > first["usage"]["total_tokens"], "it has read what was said"
+        assert http.get(f"/v1/responses/{second['id']}").json() == second
+        behind = http.post("/v1/responses", json={"input": "Count.", "background": True, "stream": True, **asked})
+        created = json.loads(behind.text.partition("data: ")[2].partition("\n")[0])
+        resumed = http.get(
+            f"/v1/responses/{created['response']['id']}", params={"stream": True, "starting_after": 3}
+        ).text
+        assert resumed.startswith("event: ") and behind.text.endswith(resumed)
+
+
 def test_a_clients_own_grammar_binds(live: Listening) -> None:
     lark = 'start: "yes" | "no" DIGIT\nDIGIT: /[0-9]{2}/'
     format_ = {"type": "grammar", "syntax": "lark", "definition": lark}

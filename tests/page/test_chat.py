@@ -105,6 +105,36 @@ def test_an_answer_goes_on_after_a_reload_and_stop_reaches_the_server(
     server.wait_idle()
 
 
+def test_escape_stops_an_answer_and_a_key_asks_again(visitor: Visitor, script: Script, server: Running) -> None:
+    page, script.pause = visitor.page, 0.005
+    visitor.ask("@long")
+    page.locator(f"{WRITING} .text p").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(DONE).wait_for()
+    figures = page.locator(".figures").inner_text()
+    assert "stopped" in figures and not figures.startswith("0 tokens")
+    page.locator("#status", has_text="The answer was stopped.").wait_for()
+    server.wait_idle()
+    script.pause = 0.0
+    page.keyboard.press("Alt+r")
+    page.get_by_text("2 of 2").wait_for()
+    page.locator(DONE).wait_for()
+
+
+def test_questions_answers_and_code_are_copied(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.answered("@tour")
+    code = "def f(n):\n    return n  # done"
+    for name, wanted in (("Copy the question", "@tour"), ("Copy the answer", "## Sums"), ("Copy", code)):
+        page.evaluate("navigator.clipboard.writeText('')")
+        visitor.button(name).click()
+        page.wait_for_function(
+            "async wanted => (await navigator.clipboard.readText()).trim().startsWith(wanted)", arg=wanted
+        )
+    assert page.locator("#status").inner_text() == "Copied."
+
+
 def test_an_answer_goes_on_while_another_conversation_is_open(visitor: Visitor, script: Script) -> None:
     page, script.pause = visitor.page, 0.001
     visitor.ask("@long")

@@ -98,7 +98,7 @@ def test_calls(visitor: Visitor) -> None:
     inert(visitor)
     page.fill("#tool-json", json.dumps({"name": NAME}))
     visitor.button("Add").click()
-    page.locator("#status.error").wait_for()
+    page.get_by_role("alert").wait_for()
     visitor.go("Chat")
     visitor.ask("@call")
     page.locator(".call textarea").wait_for()

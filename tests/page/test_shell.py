@@ -44,6 +44,13 @@ def open_view(page: Any, view: str) -> None:
     page.locator(f".view-{view.removeprefix('#/')} > *").first.wait_for()
 
 
+def wait_for_modules(page: Any) -> None:
+    """Also for those of views that nobody has opened."""
+    have = "performance.getEntriesByType('resource').map((each) => each.name.split('/').at(-1))"
+    names = [name for name in PAGE if name.endswith(".js") and name not in ("docs.js", "theme.js")]
+    page.wait_for_function(f"names => {have}.filter((each) => names.includes(each)).length >= names.length", arg=names)
+
+
 def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
     config = Config(api_keys=(ApiKey("anna", "sesame-open-please"),), drain_seconds=0.2)
     with running(Script({"hi": "Hello."}), config=config) as live:
@@ -150,6 +157,22 @@ def test_a_route_that_is_no_view_shows_the_chat(visitor: Visitor) -> None:
     visitor.page.locator(".view-chat").wait_for()
 
 
+def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
+    with running() as live:
+        visitor = Visitor(browser, live.url)
+        page = visitor.page
+        wait_for_modules(page)
+        visitor.go("Dashboard")
+        page.locator(".live").wait_for()
+    page.locator(".live").wait_for(state="hidden")
+    page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
+    for view, part in (("Compare", ".two"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+        visitor.go(view)
+        page.locator(part).wait_for()
+        page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
+    visitor.close()
+
+
 def test_the_page_is_light(visitor: Visitor) -> None:
     """Beside what it holds: what a visit to every view loads."""
     page = visitor.page
@@ -163,7 +186,7 @@ def test_the_page_is_light(visitor: Visitor) -> None:
 def test_a_second_visit_loads_no_file_again(visitor: Visitor) -> None:
     """And in no visit does the first paint wait for one."""
     page = visitor.page
-    page.locator("#question").wait_for()
+    wait_for_modules(page)
     page.goto("about:blank")
     page.goto(visitor.url)
     page.locator("#question").wait_for()

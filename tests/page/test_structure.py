@@ -69,6 +69,34 @@ def test_an_answer_fills_in_and_what_was_forced_is_told_apart(visitor: Visitor) 
     assert f"{len(forced)} of them forced" in visitor.page.locator(".counts").inner_text()
 
 
+@pytest.mark.parametrize("kind", ["JSON Schema", "Regex", "Lark grammar"])
+def test_every_example_is_what_it_says(visitor: Visitor, kind: str) -> None:
+    page = visitor.page
+    page.get_by_role("tab", name=kind).click()
+    examples = page.get_by_label("Examples")
+    for title in examples.locator("option").all_inner_texts()[1:]:
+        write(visitor, "")
+        page.locator(".verdict-line.bad").wait_for()
+        examples.select_option(label=title)
+        verdict(visitor, "It cannot be enforced" if "cannot" in title else "It can be enforced.")
+        assert page.input_value(".editor textarea") and page.input_value("#structure-question")
+
+
+def test_on_a_phone_the_answer_comes_into_view(browser: Any, server: Running) -> None:
+    visitor = Visitor(browser, server.url, viewport={"width": 390, "height": 700})
+    page = visitor.page
+    page.evaluate("location.hash = '#/structure'")
+    verdict(visitor, "It can be enforced.")
+    write(visitor, json.dumps(SHORT))
+    verdict(visitor, "It can be enforced.")
+    is_seen = "() => document.querySelector('.answer').getBoundingClientRect().top < innerHeight - 250"
+    assert not page.evaluate(is_seen)
+    page.click(".ask button")
+    page.wait_for_function(is_seen)
+    page.locator(".proof", has_text="Valid").wait_for()
+    visitor.close()
+
+
 @pytest.mark.parametrize(("kind", "proof"), [("Regex", "It matches."), ("Lark grammar", "It matches.")])
 def test_regexes_and_grammars_have_tabs(visitor: Visitor, kind: str, proof: str) -> None:
     visitor.page.get_by_role("tab", name=kind).click()

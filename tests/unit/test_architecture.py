@@ -76,7 +76,7 @@ MAY_KNOW_APIS = {
     "server.app": {APIS},
     "server.process": {APIS},
     "python.local_model": {f"{APIS}.chat", SHARED},
-    "server.state": {f"{APIS}.responses.run", f"{APIS}.shared.sealing", f"{APIS}.responses.telling"},
+    "server.state": {f"{APIS}.responses.run", f"{APIS}.shared.sealing", f"{APIS}.responses.teller"},
 }
 
 

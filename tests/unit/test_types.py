@@ -8,7 +8,7 @@ import pytest
 from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.drafts.draft_model import Drafting
 from proxy_inference_engine.engine.stats import Stats
-from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, Sampler
+from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, UNFILTERED, Sampler
 from proxy_inference_engine.state_machine.demand import Choice, Demand
 from proxy_inference_engine.types import STEP_PARAMETERS, Limits, Request, Sampling, Shortcut
 from tests.clock import Clock
@@ -17,36 +17,10 @@ from tests.drafts import DraftRunner
 from tests.requests import make_request
 from tests.unit.engine.constrained import FORCED, constrained
 from tests.unit.engine.driven import Driven, alone, make_sequence
-from tests.wider import wider
+from tests.wider import CHANGES, wider
 
 SAMPLING = Sampling(seed=1, top_p=0.9)
-CHANGES = {
-    "seed": 2,
-    "temperature": 0.5,
-    "top_k": 4,
-    "top_p": 0.5,
-    "min_p": 0.1,
-    "repetition_penalty": 1.1,
-    "repetition_window": 4,
-    "frequency_penalty": 0.1,
-    "presence_penalty": 0.1,
-    "dry_multiplier": 0.8,
-    "dry_base": 2.0,
-    "dry_allowed_length": 3,
-    "dry_breakers": frozenset({1}),
-    "xtc_probability": 0.5,
-    "xtc_threshold": 0.2,
-    "typical_p": 0.5,
-    "top_n_sigma": 1.0,
-    "dynatemp_range": 0.5,
-    "dynatemp_exponent": 2.0,
-    "mirostat": 2,
-    "mirostat_tau": 3.0,
-    "mirostat_eta": 0.2,
-    "logit_bias": {1: 1.0},
-}
-
-
+OF_LOGITS = {"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier"}
 LATE = {"typical_p", "top_n_sigma", "dynatemp_range", "mirostat"}  # what no shortcut was taught
 
 
@@ -70,24 +44,22 @@ def test_a_name_that_is_no_field_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("shortcut", "closing"),
     [
-        (
-            PLAIN,
-            {"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", *LATE},
-        ),
+        (PLAIN, {*OF_LOGITS, *LATE}),
         (NUCLEUS, {"top_k", "min_p", "xtc_probability", *LATE}),
     ],
 )
 def test_what_closes_the_sampler_s_shortcuts(shortcut: Shortcut, closing: set[str]) -> None:
     assert CHANGES.keys() == {each.name for each in fields(Sampling)}
-    closed = {name for name, value in CHANGES.items() if not shortcut.takes(replace(SAMPLING, **{name: value}))}  # type: ignore[arg-type]
+    closed = {name for name, value in CHANGES.items() if not shortcut.takes(replace(SAMPLING, **{name: value}))}
     assert closed == closing
 
 
-def test_what_closes_the_bare_draw() -> None:
+@pytest.mark.parametrize(("shortcut", "taking"), [(BARE, set()), (UNFILTERED, OF_LOGITS)])
+def test_what_a_draw_without_filters_honours(shortcut: Shortcut, taking: set[str]) -> None:
     bare = replace(SAMPLING, top_p=1.0)
-    taken = {name for name, value in CHANGES.items() if BARE.takes(replace(bare, **{name: value}))}  # type: ignore[arg-type]
-    assert taken == {"seed", "temperature", *STEP_PARAMETERS}
-    assert not BARE.takes(wider(bare, added=1.0))
+    taken = {name for name, value in CHANGES.items() if shortcut.takes(replace(bare, **{name: value}))}
+    assert taken == {"seed", "temperature", *STEP_PARAMETERS, *taking}
+    assert not shortcut.takes(wider(bare, added=1.0))
 
 
 # A field that was added later

@@ -223,7 +223,7 @@ class PrefixCache:
         return (node.segment for node in self._recency if node.segment is not None)
 
     def nodes(self) -> Iterator[tuple[Node, str]]:
-        """All, the most recent first, so that none comes before those above it; with their tenants."""
+        """All nodes with their tenants, the most recent first, so that none comes before those above it."""
         return reversed(self._recency.items())
 
     def texts(self) -> Iterator[Path]:

@@ -60,7 +60,7 @@ def view_of(cache: PrefixCache, max_nodes: int) -> CacheView:
 
 
 def _count_texts(chosen: dict[Node, str]) -> dict[Node, int]:
-    """Ends below each node: children come after their parents, so from the last to the first."""
+    """How many texts end at or below each node. Children come after their parents, so it counts from the last."""
     texts = dict.fromkeys(chosen, 0)
     for node in reversed(chosen):
         texts[node] = texts[node] or 1

@@ -3,7 +3,7 @@
 import json
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from proxy_inference_engine.config.sizes import format_size
@@ -33,19 +33,15 @@ class Banner:
 
     def render(self, *, is_terminal: bool = False) -> str:
         bold = (lambda text: f"{_BOLD}{text}{_NORMAL}") if is_terminal else str
-        key = " (needs an API key)" if self.has_keys else ""
-        lines = ["", f"Ready: {bold(self.url)} in a browser, {bold(f'{self.url}/v1')} for programs{key}", ""]
+        lines = ["", *ready(self.url, has_keys=self.has_keys, bold=bold), ""]
         for name, value in self._facts():
-            start = f"  {name:<9}"
-            lines += textwrap.wrap(
-                value, _WIDTH, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
-            )
+            lines += _wrap(value, f"  {name:<9}", " " * 11)
         lines += ["", bold("Try it, in another terminal"), *self._curl(), "", *self._python()]
         for section in (self.others, self.larger):
             if section:
                 lines += ["", bold(section[0]), *section[1:]]
         if self.faster:
-            lines += ["", bold("Faster"), *(f"  {line}" for line in self.faster)]
+            lines += ["", bold("Faster"), *(part for line in self.faster for part in _wrap(line, "  ", "    "))]
         return "\n".join((*lines, "", "Ctrl-C stops the server."))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -88,6 +84,22 @@ class Banner:
             '  answer = client.responses.create(model="default", input="Name three colors.")',
             "  print(answer.output_text)",
         )
+
+
+def ready(url: str, *, has_keys: bool, bold: Callable[[str], str] = str) -> tuple[str, ...]:
+    """Where the server is: a line, or two where a narrow terminal would cut it."""
+    pages, programs = "in a browser", "for programs" + (" (needs an API key)" if has_keys else "")
+    api = f"{url}/v1"
+    if len(f"Ready: {url} {pages}, {api} {programs}") <= _WIDTH:
+        return (f"Ready: {bold(url)} {pages}, {bold(api)} {programs}",)
+    return f"Ready: {bold(url)} {pages}", f"       {bold(api)} {programs}"
+
+
+def _wrap(text: str, first: str, later: str) -> list[str]:
+    """Never within a path or a name, which somebody may copy."""
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def url(host: str, port: int) -> str:

@@ -148,7 +148,7 @@ def _server(config: Config) -> Diagnosis:
 
 
 def _settings() -> Diagnosis:
-    """They are right, or this command would not have come so far."""
+    """Where settings come from. That they are right is plain: this command has come so far."""
     files = [name for name in ("pie.toml", ".env") if Path(name).exists()]
     variables = sorted(name for name in os.environ if name.startswith("PIE_"))
     return Diagnosis("settings", ", ".join((*files, *variables)) or "none: every default holds")

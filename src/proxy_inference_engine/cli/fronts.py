@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from proxy_inference_engine.cli.listening import listen_often
+from proxy_inference_engine.cli.port import listen_often
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 
@@ -146,7 +146,7 @@ class Fronts:
             self._end()
 
     def _mourn(self, number: int, cause: str) -> None:
-        """It died: it is started again, at once for the first time, unless it does nothing but die."""
+        """Start a front end again that died, at once for the first time, unless it does nothing but die."""
         now = time.monotonic()
         recent = [at for at in self._deaths.get(number, ()) if now - at < _MINUTE] + [now]
         self._deaths[number] = recent

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from proxy_inference_engine.cli.banner import Banner
+from proxy_inference_engine.cli.banner import Banner, ready
 from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program, unused_gpu
 from proxy_inference_engine.cli.library import describe, faster
 from proxy_inference_engine.config import Config
@@ -25,16 +25,8 @@ def greeting(pool: "ModelPool", config: Config, address: str, memory_bytes: int)
     first = pool.members[0].model
     others = _others(pool, address)
     if first is None:
-        return "\n".join(
-            (
-                "",
-                f"Ready: {address} in a browser, {address}/v1 for programs",
-                "",
-                *others,
-                "",
-                "Ctrl-C stops the server.",
-            )
-        )
+        lines = ("", *ready(address, has_keys=bool(config.api_keys)), "", *others, "", "Ctrl-C stops the server.")
+        return "\n".join(lines)
     banner = replace(_banner(first, config, address), others=tuple(others))
     if config.engine == "vllm":
         return _render(replace(banner, description="", library=_far(first, config)))

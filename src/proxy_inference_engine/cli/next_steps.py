@@ -48,7 +48,7 @@ def _with_models(stocked: list[StockedModel]) -> None:
     flag = "" if stocked[0].origin == "bundled" else f" --model {stocked[0].name}"
     print(f"No server is running. {len(stocked)} model{'s' * (len(stocked) > 1)} here: {names}.\n")
     _list(
-        (f"{program()} serve{flag}", "start the server; OpenAI's and Anthropic's clients talk to it"),
+        (f"{program()} serve{flag}", "start the server for programs and browsers"),
         (f"{program()} chat{flag}", "talk with the model on this terminal"),
         (f'{program()} run "…"{flag}', "ask one question"),
         (f"{program()} models", "see which models are here"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from proxy_inference_engine.cli.banner import url
 from proxy_inference_engine.cli.fronts import serve_fronts
-from proxy_inference_engine.cli.listening import listen
+from proxy_inference_engine.cli.port import listen
 from proxy_inference_engine.cli.progress import ProgressLine
 from proxy_inference_engine.cli.traces import tracing_of
 from proxy_inference_engine.config import Config, available_memory, check_origins, require_keys

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Literal, TextIO
@@ -37,6 +38,14 @@ def harmless(text: str) -> str:
 
 def width() -> int:
     return shutil.get_terminal_size().columns
+
+
+def fitted(text: str, indent: int) -> str:
+    """Broken between words where a terminal would break within one; further lines begin as far in as the first does."""
+    if not is_terminal(sys.stdout):
+        return text
+    room = max(20, width() - indent)
+    return f"\n{' ' * indent}".join(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False))
 
 
 def prepare(stream: TextIO | None) -> None:

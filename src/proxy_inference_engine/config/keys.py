@@ -152,7 +152,7 @@ def read_key_file(path: Path) -> tuple[ApiKey, ...]:
 
 
 def all_keys(path: Path | None, further: Iterable[ApiKey]) -> tuple[ApiKey, ...]:
-    """Those of the file, if there is one, and the others. Raises StartupError."""
+    """The keys of a file, if there is one, and further ones. Raises StartupError."""
     try:
         return join_keys((*(() if path is None else read_key_file(path)), *further))
     except ValueError as error:

@@ -109,5 +109,5 @@ class ShowsCache(Protocol):
     """An answerer with a prefix cache in this process."""
 
     async def show_cache(self, max_nodes: int) -> CacheView:
-        """What it holds, the most recently used first; call from the event loop. Raises Unavailable."""
+        """What the cache holds, the most recently used first; call from the event loop. Raises Unavailable."""
         ...

@@ -19,11 +19,11 @@ from proxy_inference_engine.engine.drafts.speculation import Drafter, Guesser
 from proxy_inference_engine.engine.failures import failure_of, waited_too_long
 from proxy_inference_engine.engine.passes import Pace, Passes
 from proxy_inference_engine.engine.scheduler import Scheduler
-from proxy_inference_engine.engine.sequence import Choosing, Grant, Group, Sequence, plain_work, scored
+from proxy_inference_engine.engine.sequence import Choosing, Grant, Group, Samplers, Sequence, plain_work, scored
 from proxy_inference_engine.engine.stats import Stats
 from proxy_inference_engine.errors import ENDINGS, ContextLengthExceeded, EngineFailure, PieError
 from proxy_inference_engine.runners.base import Logits, Runner
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Samplers
+from proxy_inference_engine.sampling.sampler import InvalidLogits
 from proxy_inference_engine.types import (
     IDLE_PRIORITY,
     Drafted,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from proxy_inference_engine.engine.base import Item, Place
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
+from proxy_inference_engine.engine.news import News
 from proxy_inference_engine.engine.waiting import RequestBook
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.runners.base import Vector
@@ -31,7 +32,7 @@ class WorkerStream:
         self._on_cancel = on_cancel
         self._items: list[Item] = []
         self._open = set(range(request.num_choices))
-        self._has_news = asyncio.Event()
+        self._news = News()
 
     def put(self, items: list[Item]) -> None:
         """What a step brought. After the end of a choice nothing more of it is taken, whoever may still send some."""
@@ -47,13 +48,13 @@ class WorkerStream:
                 self._open.clear()
         if not self._open:
             self._book.leave(self.request.id)
-        self._has_news.set()
+        self._news.tell()
 
     def place(self) -> Place | None:
         return self._book.place(self.request, self._num_slots)
 
     def drop(self) -> None:
-        """Its event loop is closed: nobody reads it any more."""
+        """Forget the stream: its event loop is closed, so nobody reads it any more."""
         self._book.leave(self.request.id)
 
     def cancel(self, choice: int | None = None) -> None:
@@ -63,7 +64,7 @@ class WorkerStream:
         if not self._open:
             self._book.leave(self.request.id)
         self._on_cancel(choice if self._open else None)
-        self._has_news.set()
+        self._news.tell()
 
     async def __aiter__(self) -> AsyncIterator[list[Item]]:
         while True:
@@ -73,8 +74,7 @@ class WorkerStream:
             elif not self._open:
                 return
             else:
-                self._has_news.clear()
-                await self._has_news.wait()
+                await self._news.wait()
 
 
 _Outcome = asyncio.Future[list[Vector]]

@@ -120,7 +120,7 @@ class Watch:
 
     @property
     def is_lost(self) -> bool:
-        """It was late for so long that nobody should wait for it any more."""
+        """Whether the engine has been late for so long that nobody should wait for it any more."""
         return self._num_beats == self._pulse.num_beats and self.quiet_s >= _LOST * self.limit_s
 
 

@@ -12,8 +12,7 @@ from operator import attrgetter
 from proxy_inference_engine.cache.disk.tier import DiskTier
 from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
-from proxy_inference_engine.engine.grants import echo_grants, with_drafts
-from proxy_inference_engine.engine.idle import has_time_for_prompts, without_rest
+from proxy_inference_engine.engine.grants import echo_grants, has_time_for_prompts, with_drafts, without_rest
 from proxy_inference_engine.engine.passes import Pace, claim
 from proxy_inference_engine.engine.sequence import Grant, Sequence
 from proxy_inference_engine.engine.waiting import WaitingLine

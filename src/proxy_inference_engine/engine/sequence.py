@@ -3,7 +3,7 @@
 Owned by the engine thread.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from proxy_inference_engine.cache.disk.tier import Loading
 from proxy_inference_engine.engine.drafts.speculation import NO_DRAFT, Guesser
 from proxy_inference_engine.runners.base import UNREAD_ID, Logits, Row, TokenIds, Unread
 from proxy_inference_engine.sampling.logprobs import logprob_of, prompt_logprobs
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Samplers
+from proxy_inference_engine.sampling.sampler import Allowed, InvalidLogits, Sampler
 from proxy_inference_engine.types import (
     IDLE_PRIORITY,
     FinishReason,
@@ -21,6 +21,7 @@ from proxy_inference_engine.types import (
     Logprob,
     Matcher,
     Request,
+    Sampling,
     Shortcut,
     State,
     Timings,
@@ -32,6 +33,41 @@ UNSEEN = Shortcut(
     *("num_prompt_logprobs", "constraint", "draft_ids", "pin_seconds", "adapter", "priority"),
 )
 MAX_JUMP = 32  # pending tokens; more are computed in chunks, like a prompt
+
+
+class Samplers:
+    """The sampler of one choice, or several where sampling differs from state to state.
+
+    Every sampler that counts tokens takes in every one, so that the penalties of each state know the whole text.
+    """
+
+    __slots__ = ("_by_state", "_counting", "_default")
+
+    def __init__(self, request: Request, choice: int, num_tokens: int) -> None:
+        def make(sampling: Sampling) -> Sampler:
+            return Sampler(sampling, choice=choice, prompt_ids=request.prompt_ids, num_tokens=num_tokens)
+
+        self._default = make(request.sampling)
+        self._by_state = {state: make(sampling) for state, sampling in request.state_sampling.items()}
+        self._counting = [each for each in (self._default, *self._by_state.values()) if each.counts]
+
+    def sample(
+        self,
+        logits: Logits,
+        position: int,
+        banned: Collection[int] = (),
+        allowed: Allowed | None = None,
+        state: State = "text",
+    ) -> int:
+        return self.of(state).sample(logits, position, banned, allowed)
+
+    def of(self, state: State) -> Sampler:
+        """The sampler that chooses the tokens of a state."""
+        return self._by_state.get(state, self._default) if self._by_state else self._default
+
+    def accept(self, token_id: int) -> None:
+        for sampler in self._counting:
+            sampler.accept(token_id)
 
 
 @dataclass(slots=True, eq=False)

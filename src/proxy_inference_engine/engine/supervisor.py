@@ -204,7 +204,7 @@ class Supervisor:
         self._leave(first.engine)
 
     def _after(self, life: EngineLife) -> EngineLife | None:
-        """It was told to stop, or its pass came back after it was given up: nobody waits for what that brought."""
+        """What follows a life that ended: it was told to stop, or its pass came back after it was given up."""
         if self._has_ended.is_set():
             return None
         age_s = life.pulse.age_s
@@ -235,7 +235,7 @@ class Supervisor:
             return life is not self.life or self._is_replacing
 
     def _next(self, life: EngineLife) -> EngineLife | None:
-        """Another life over the same runner, which is cleared first."""
+        """A further life over the same runner, which is cleared first; None where that fails."""
         try:
             life.engine.reset()
             life.embeddings.fail_all(EngineFailure("the engine failed"))

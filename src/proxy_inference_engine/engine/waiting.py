@@ -57,7 +57,7 @@ class WaitingLine:
                 self._num_passed.pop(sequence.priority, None)
 
     def start(self, sequence: Sequence) -> None:
-        """It has a slot: it waits no more, and went before all that are of a larger priority."""
+        """Take out a sequence that got a slot, and count that it went before all of a larger priority."""
         self.remove(sequence)
         self._num_passed.pop(sequence.priority, None)
         for priority in self._levels:
@@ -84,7 +84,7 @@ class WaitingLine:
         return [priority for _, priority in sorted(passed, reverse=True)]
 
     def unbegun(self, arrived_before: float) -> list[Sequence]:
-        """Those that have waited since then, and have never run."""
+        """The sequences that arrived before a time and have never run."""
         return [
             sequence
             for sequence in self
@@ -123,7 +123,7 @@ class RequestBook:
             self._answering[request_id] = request
 
     def leave(self, request_id: str) -> None:
-        """It is over, or nobody waits for it. Harmless the second time."""
+        """Strike out a request that is over, or that nobody waits for. Harmless the second time."""
         self.unanswered.pop(request_id, None)
         if self._answering.pop(request_id, None) is not None:
             self._ends.append(self._clock())

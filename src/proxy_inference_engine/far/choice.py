@@ -19,6 +19,7 @@ from proxy_inference_engine.far.wire import (
     AskedChoice,
     FarChunk,
     FarFailure,
+    only_token,
     read_event,
     read_failure,
     read_scored,
@@ -76,6 +77,7 @@ class FarChoice:
         self._asked: AskedChoice | None = None
         budget = None if request.constraint is None else request.constraint.budget
         self._reasoning = None if budget is None else ReasoningWatch(budget)
+        self._takes_one = False  # after the first token: the next ones are handed on as they come
         self._work = 0.0
         self._status = 0
         self._retry_after: str | None = None
@@ -179,8 +181,13 @@ class FarChoice:
 
     def on_body(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
-        if self._rest:
-            data = self._rest + data
+        if self._takes_one and not self._rest and (token_id := only_token(data)) is not None:
+            self._counted.total_generated_tokens += 1
+            self.put([Item(self._choice, Token(token_id))])
+        else:
+            self._read(self._rest + data)
+
+    def _read(self, data: bytes) -> None:
         if self._status != _OK:
             self._rest = data[:_MAX_FAILURE_BYTES]
             return
@@ -193,7 +200,7 @@ class FarChoice:
             for event in events:
                 if event.startswith(_DATA):
                     self._take(event[len(_DATA) :], items)
-                if self._has_to_go_on:
+                if self._reasoning is not None and self._has_to_go_on:
                     self._go_on()
                     break
             if len(self._rest) > _MAX_EVENT_BYTES:
@@ -299,6 +306,8 @@ class FarChoice:
         self._first_at = time.monotonic()
         self._counted.total_prompt_tokens += len(self._request.prompt_ids)
         items.append(Item(self._choice, Prefilled(0, scores)))
+        is_plain = self._request.num_top_logprobs is None and self._reasoning is None
+        self._takes_one = is_plain and self._request.limits.max_tokens > 0
         if self._engine is not None:
             self._engine.succeed()
             self._engine.work -= self._work - 1.0

@@ -155,7 +155,7 @@ class FarConnection(asyncio.Protocol):
 
 
 class Connections:
-    """Those to one address. `headers` go with every request."""
+    """The connections to one address. `headers` go with every request."""
 
     def __init__(self, address: FarAddress, headers: Mapping[str, str]) -> None:
         self.address = address

@@ -67,12 +67,12 @@ class FarEngine:
         return GENERATE if self.facts is None else self.facts.endpoint
 
     def lacks_endpoint(self) -> None:
-        """It refused the endpoint that is made for us."""
+        """Note that the engine refused the endpoint that is made for us."""
         if self.facts is not None:
             self.facts = self.facts._replace(endpoint=COMPLETIONS)
 
     def admit(self) -> None:
-        """It answers. Call from any thread."""
+        """Note that the engine answers. Call from any thread."""
         self.is_silent = False
         if not self.is_up and self._clock() >= self._rests_until:
             self.is_up = True
@@ -85,7 +85,7 @@ class FarEngine:
             self.eject(reason)
 
     def eject(self, reason: str) -> None:
-        """It is gone: it gets nothing to do until it answers again. Call from any thread."""
+        """Note that the engine is gone: it gets nothing to do until it answers again. Call from any thread."""
         self._num_rests += 1
         self._rests_until = self._clock() + min(_MAX_REST_S, 2.0 ** min(self._num_rests - 2, 8))
         if self.is_up:
@@ -135,7 +135,7 @@ class KnownPrefixes:
         self._max_known = max_known
 
     def find(self, keys: Sequence[int]) -> FarEngine | None:
-        """The one that knows the most."""
+        """The engine that knows the longest of these prefixes."""
         return next((self._engines[key] for key in reversed(keys) if key in self._engines), None)
 
     def note(self, keys: Sequence[int], engine: FarEngine) -> None:

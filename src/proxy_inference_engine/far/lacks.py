@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from proxy_inference_engine.errors import PARAM, InvalidRequest
-from proxy_inference_engine.types import Request
+from proxy_inference_engine.types import STEP_PARAMETERS, Request, Shortcut
 
 
 class Lack(NamedTuple):
@@ -45,6 +45,16 @@ LACKS = (
     ),
 )
 
+# What vLLM is told, or is done on this side. Nobody tells it of a field that is added later: so that is refused too.
+_TOLD_OF_SAMPLING = Shortcut(
+    *("seed", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "frequency_penalty"),
+    *("presence_penalty", "logit_bias", *STEP_PARAMETERS),
+)
+_TOLD_OF_REQUESTS = Shortcut(
+    *("id", "tenant", "prompt_ids", "sampling", "limits", "num_choices", "num_top_logprobs", "marks_forced"),
+    *("num_prompt_logprobs", "constraint", "draft_ids", "pin_seconds", "priority"),
+)
+
 
 def refuse_lacking(request: Request) -> None:
     """Raises InvalidRequest that names the first thing vLLM cannot do."""
@@ -55,3 +65,6 @@ def refuse_lacking(request: Request) -> None:
                 param=lack.param,
                 code="unsupported_parameter",
             )
+    for param in (*_TOLD_OF_SAMPLING.closing(request.sampling), *_TOLD_OF_REQUESTS.closing(request)):
+        message = f"{PARAM} is not supported by this model's engine."
+        raise InvalidRequest(message, param=param, code="unsupported_parameter")

@@ -131,7 +131,7 @@ def ask(engine: FarEngine, method: str, path: str, body: bytes | None = None) ->
 
 
 def read_facts(engine: FarEngine, model: str | None) -> FarFacts:
-    """What it serves. Raises as `ask` does."""
+    """What an engine serves. Raises as `ask` does."""
     answer = ask(engine, "GET", "/v1/models")
     if answer.status in (401, 403):
         raise NoAnswer("it wants another key: set far_key")

@@ -1,9 +1,9 @@
 """The outputs of one request that a far engine computes. Implements `engine.base.AnswererStream`."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from proxy_inference_engine.engine.base import Item
+from proxy_inference_engine.engine.news import News
 from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.types import Failed, Finished, Request
 
@@ -22,7 +22,7 @@ class FarStream:
         self._on_news = on_news
         self._on_end = on_end
         self._items: list[Item] = []
-        self._has_news = asyncio.Event()
+        self._news = News()
 
     def start(self) -> None:
         for choice in self._choices:
@@ -33,7 +33,7 @@ class FarStream:
 
     @property
     def choices(self) -> list[FarChoice]:
-        """Those that are not over."""
+        """The choices that are not over."""
         return [self._choices[number] for number in self._open]
 
     def _put(self, items: list[Item]) -> None:
@@ -52,7 +52,7 @@ class FarStream:
         elif len(self._items) > _MAX_PENDING:
             for choice in self.choices:
                 choice.pause()
-        self._has_news.set()
+        self._news.tell()
 
     def fail(self, failed: Failed) -> None:
         """End it, whatever the far side does."""
@@ -72,7 +72,7 @@ class FarStream:
             self._choices[choice].cancel()
         if not self._open:
             self._on_end()
-        self._has_news.set()
+        self._news.tell()
 
     def _cancel_all(self) -> None:
         for number in self._open:
@@ -90,5 +90,4 @@ class FarStream:
             elif not self._open:
                 return
             else:
-                self._has_news.clear()
-                await self._has_news.wait()
+                await self._news.wait()

@@ -27,6 +27,8 @@ _END = b"[DONE]"
 # A chunk with tokens and nothing else to say, which nearly all are: a fifth of the time that JSON takes. No text of
 # an answer can look like this, its quotes are escaped.
 _PLAIN = re.compile(rb'"choices":\[\{"index":0,"finish_reason":null,"stop_reason":null,"token_ids":\[(\d+(?:,\d+)*)\]')
+# One of them with one token, and nothing before or behind it.
+_ONE = re.compile(rb"data: [^\n]*?%s[^\n]*\n\n" % _PLAIN.pattern.replace(rb"(?:,\d+)*", b""))
 
 FarJson = dict[str, Any]
 
@@ -197,6 +199,12 @@ def read_event(data: bytes, num_top: int | None) -> FarChunk | None:
     if num_top is None or choice.get("logprobs") is None:
         return FarChunk(ids, None, reason)
     return FarChunk(ids, read_logprobs(choice["logprobs"], num_top), reason)
+
+
+def only_token(data: bytes) -> int | None:
+    """The token, where all that came is one whole event that says nothing else."""
+    found = _ONE.fullmatch(data)
+    return None if found is None else int(found[1])
 
 
 class ScoredAnswer(NamedTuple):

@@ -66,7 +66,7 @@ def allot(config: Config, max_bytes: int) -> Allotment:
 
 
 def allot_by(facts: ModelFacts, config: Config, max_bytes: int) -> Allotment:
-    """The same, of a model whose facts are known."""
+    """The context, slots and bytes that a model gets whose facts are known."""
     token_bytes = facts.token_bytes(is_exact=config.exact)
     context = min(config.context or facts.context_tokens, facts.context_tokens)
     wanted = (config.slots * min(_WIDE_TOKENS, context) + context) * token_bytes

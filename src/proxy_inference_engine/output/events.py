@@ -2,6 +2,7 @@
 
 import builtins
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.types import FinishReason, Timings
@@ -37,8 +38,7 @@ class PromptRead:
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):  # made for nearly every token: a frozen dataclass takes twice as long to make
     """The next piece of text, with the tokens whose last character it carries."""
 
     text: str

@@ -74,7 +74,7 @@ class Pipeline:
 
     @property
     def num_tokens(self) -> int:
-        """That have come so far."""
+        """How many tokens have come so far."""
         return self._num_tokens
 
     def feed(self, output: Output) -> list[Event]:
@@ -122,6 +122,8 @@ class Pipeline:
             self._logprobs.add(self._detokenizer.start, self._detokenizer.end, entry)
         if not text:
             return []
+        if self._stops is None:
+            return self._send(text)
         text, stop_str = self._filter(text, self._num_tokens)
         if stop_str is not None:
             return self._end(text, stop_str, self._finished_here())

@@ -54,7 +54,7 @@ class Loads:
 
     @property
     def kept_bytes(self) -> int:
-        """That no load can have: of models that stay."""
+        """Bytes that no load can have, because the models that take them stay."""
         return sum(each.num_bytes for each in self.everyone if each.is_pinned or each.state == "failed")
 
     @property
@@ -63,7 +63,7 @@ class Loads:
 
     @property
     def everyone(self) -> list[Member]:
-        """Also those that are not listed any more."""
+        """All members, those that are not listed any more included."""
         return [*self._members, *self._retired]
 
     def loading(self, member: Member) -> asyncio.Task[None]:
@@ -223,7 +223,7 @@ class Loads:
     # Idleness
 
     def retire(self, member: Member) -> None:
-        """It is not listed any more. Who uses it or waits for it may finish; then it goes."""
+        """Let a member go that is not listed any more, as soon as whoever uses it or waits for it has finished."""
         member.is_retired, member.is_pinned, member.on_idle = True, False, self.note_idle
         self._retired.append(member)
         self.note_idle(member)

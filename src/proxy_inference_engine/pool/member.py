@@ -79,7 +79,7 @@ class Member:
         return f"{self.id} is being loaded{share}"
 
     def renew(self, entry: PoolEntry) -> None:
-        """The same model, which the operator may now treat otherwise. What was pinned by hand stays so."""
+        """Take new settings for the same model. What was pinned by hand stays so."""
         if entry.is_pinned != self.entry.is_pinned:
             self.is_pinned = entry.is_pinned
         self.entry = entry

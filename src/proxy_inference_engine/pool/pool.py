@@ -46,10 +46,12 @@ class Lease:
         self._adapter = adapter
         member.num_users += 1
 
-    def share(self) -> "Lease":
-        """Another lease, for what goes on when this one ends."""
+    def hand_on(self) -> "Lease":
+        """The same use in other hands, for what may go on when the holder of this one is gone. It counts once."""
         assert self._member is not None
-        return Lease(self._member, self._adapter)
+        taken = Lease(self._member, self._adapter)
+        self.release()
+        return taken
 
     def release(self) -> None:
         """Harmless when it was released already."""
@@ -115,7 +117,7 @@ class ModelPool:
 
     @property
     def names(self) -> Mapping[str, Member]:
-        """Those that are listed: of each model its own name first, then exact aliases."""
+        """The names that are listed: of each model its own name first, then exact aliases."""
         return self.directory.exact
 
     def get(self, name: str) -> Member | None:

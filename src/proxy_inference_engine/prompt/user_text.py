@@ -53,7 +53,7 @@ class Chat(NamedTuple):
     tools: list[dict[str, Any]] | None = None
 
     def variables(self, place: ToolPlace, now: datetime, *, is_absent: bool) -> dict[str, Any]:
-        """The same with tools where the template looks for them; with `is_absent`, no tools are not even named."""
+        """The chat as a template's variables, tools where it looks for them; with `is_absent`, none are named."""
         if place is ToolPlace.FUNCTIONS:
             return {"messages": self.messages, "functions": _functions(self.tools), "datetime": now.strftime(_DAY)}
         if place is ToolPlace.SYSTEM and self.tools:

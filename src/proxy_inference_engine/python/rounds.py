@@ -95,9 +95,10 @@ class ChatRounds(Generic[T]):
         self._messages.append({"role": "tool", "tool_call_id": call.id, "content": as_text(result)})
 
     def answer(self) -> ChatAnswer[T]:
-        """After the last round. Raises IncompleteAnswer."""
+        """After the last round. Raises IncompleteAnswer, and RuntimeError before."""
         last = self._current
-        assert last.ended is not None
+        if last.ended is None:
+            raise RuntimeError("the answer is not whole yet: read the stream to its end first")
         finish: FinishWord = "tool_calls" if self._calls else last.ended.reason
         bare: ChatAnswer[None] = ChatAnswer(
             text=last.text,

@@ -1,14 +1,16 @@
 """Which tokens stay in the draw: pure functions over non-negative weights, to be read as unnormalised probabilities.
 
 They return indices in ascending order and never change their input. Equal weights rank by index, the lowest first.
-Nothing here knows ids, requests or randomness. After a forward pass no code is in the caches, and every function of
-NumPy's that is written in Python costs as much as a pass over the vocabulary: so methods and ufuncs are called instead.
+Nothing here knows requests or randomness. After a forward pass no code is in the caches, and every function of NumPy's
+that is written in Python costs as much as a pass over the vocabulary: so methods and ufuncs are called instead.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from proxy_inference_engine.types import Sampling
 
 Weights = NDArray[np.float32]
 Indices = NDArray[np.intp]
@@ -19,6 +21,29 @@ _MAX_SORTED = 1024
 _MAX_ROUNDS = 16
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _sum = np.add.reduce
+
+
+class Remaining(NamedTuple):
+    """Tokens still in the draw, in the order of ids."""
+
+    weights: Weights
+    ids: Indices | None = None  # None: the whole vocabulary
+
+    def keep(self, indices: Indices) -> "Remaining":
+        return Remaining(self.weights.take(indices), indices if self.ids is None else self.ids.take(indices))
+
+
+def narrowed(remaining: Remaining, sampling: Sampling, total: float | None) -> Remaining:
+    """What `top_k`, `typical_p`, `top_p` and `min_p` leave, in this order; `total` is the sum where it is known."""
+    if sampling.top_k > 0:
+        remaining, total = remaining.keep(top_k(remaining.weights, sampling.top_k)), None
+    if sampling.typical_p < 1:
+        remaining, total = remaining.keep(typical_p(remaining.weights, sampling.typical_p)), None
+    if sampling.top_p < 1:
+        remaining = remaining.keep(top_p(remaining.weights, sampling.top_p, total))
+    if sampling.min_p > 0:
+        remaining = remaining.keep(min_p(remaining.weights, sampling.min_p))
+    return remaining
 
 
 def top_k(values: NDArray[np.float32], num: int) -> Indices:

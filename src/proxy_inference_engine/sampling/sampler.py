@@ -1,11 +1,9 @@
-"""Chooses the next token of one choice from its logits, in each of its states as that is to be sampled.
-
-Knows neither batches nor text nor when to stop.
-"""
+"""Chooses the next token of one choice from its logits. Knows neither batches nor text nor when to stop."""
 
 import math
 import threading
 from collections.abc import Collection, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -13,36 +11,33 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits
 from proxy_inference_engine.sampling import filters
-from proxy_inference_engine.sampling.draws import (
-    RandomStream,
-    block_sums,
-    draw,
-    draw_by_blocks,
-    draw_nucleus,
-    stream_key,
-    uniform,
-)
 from proxy_inference_engine.sampling.dry import DryPenalty
-from proxy_inference_engine.sampling.filters import Indices, Weights
+from proxy_inference_engine.sampling.filters import Indices, Remaining, Weights
 from proxy_inference_engine.sampling.mirostat import Mirostat
 from proxy_inference_engine.sampling.penalties import CountPenalty, Penalty, RepetitionPenalty
-from proxy_inference_engine.types import STEP_PARAMETERS, Request, Sampling, Shortcut, State
+from proxy_inference_engine.types import STEP_PARAMETERS, Sampling, Shortcut
 
 Allowed = NDArray[np.bool_]
 
+_OF_LOGITS = ("logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier")
+_OF_DRAW = ("seed", "temperature", *STEP_PARAMETERS)
 # Where logits need no copy, because nothing of steps 1, 3 and 4 is wanted.
-PLAIN = Shortcut("seed", "temperature", "top_k", "top_p", "min_p", "xtc_probability", *STEP_PARAMETERS)
+PLAIN = Shortcut("top_k", "top_p", "min_p", "xtc_probability", *_OF_DRAW)
 # Where nothing is wanted but the draw.
-BARE = Shortcut("seed", "temperature", *STEP_PARAMETERS)
-# Where of steps 5 to 12 only `top_p` is wanted.
-NUCLEUS = Shortcut(
-    *("seed", "logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier"),
-    *("temperature", "top_p", *STEP_PARAMETERS),
-)
+BARE = Shortcut(*_OF_DRAW)
+# Where of steps 5 to 12 nothing is wanted but a temperature, or that and `top_p`.
+UNFILTERED = Shortcut(*_OF_LOGITS, *_OF_DRAW)
+NUCLEUS = Shortcut(*_OF_LOGITS, *_OF_DRAW, "top_p")
 
 _MAX_LISTED = 4096
 _MIN_TOTAL, _MAX_TOTAL = 1e-20, 1e30  # sums of exponentials that are well within float32
 _MAX_SHARPNESS = 1e30  # 1 / temperature must stay a float32, or 0 * inf would make a NaN of the best logit
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_STREAMS_PER_POSITION = 4
+_BLOCK = 256
+_NUCLEUS_FLOOR = 1e-4  # a probability above which the nucleus lies at most steps
+_MAX_CANDIDATES = 4096
 
 
 class _Scratch(threading.local):
@@ -98,6 +93,7 @@ class Sampler:
         self._is_plain = PLAIN.takes(sampling)
         self._is_bare = BARE.takes(sampling)
         self._sharpness = min(1 / sampling.temperature, _MAX_SHARPNESS) if sampling.temperature > 0 else 0.0
+        self._is_unfiltered = UNFILTERED.takes(sampling)
         is_nucleus = 0 < sampling.top_p < 1 and NUCLEUS.takes(sampling)
         self._nucleus = sampling.top_p if is_nucleus else None  # the only thing that filters
         self._mirostat = Mirostat(sampling) if sampling.mirostat and self._sharpness else None
@@ -213,89 +209,34 @@ class Sampler:
     def _draw(self, weights: Weights, ids: Indices | None, position: int, total: float | None = None) -> int:
         """Steps 7 to 13; `total` is the sum of the weights, where it is known."""
         number = self.number(position)
-        if self._mirostat is not None:
-            return self._draw_unsurprising(self._mirostat, _Candidates(weights, ids), number)
-        index: int | None
-        if self._nucleus is not None:
+        index: int | None = None
+        if self._is_unfiltered:
+            index = draw(weights, number)
+        elif self._nucleus is not None:
             total = float(np.add.reduce(weights)) if total is None else total
             index = draw_nucleus(weights, total, self._nucleus, number)
-            if index is not None:
-                return index if ids is None else int(ids[index])
-        candidates = self._filter(_Candidates(weights, ids), position, total)
-        index = draw(candidates.weights, number)
-        return index if candidates.ids is None else int(candidates.ids[index])
-
-    def _draw_unsurprising(self, mirostat: Mirostat, candidates: "_Candidates", number: float) -> int:
-        kept = candidates.keep(mirostat.keep(candidates.weights))
-        index = draw(kept.weights, number)
-        token_id = index if kept.ids is None else int(kept.ids[index])
-        self._drawn = token_id, float(kept.weights[index]) / float(kept.weights.sum())
+        if index is None:
+            weights, ids = self._filter(Remaining(weights, ids), position, total)
+            index = draw(weights, number)
+        token_id = index if ids is None else int(ids[index])
+        if self._mirostat is not None:
+            self._drawn = token_id, float(weights[index]) / float(weights.sum())
         return token_id
 
-    def _filter(self, candidates: "_Candidates", position: int, total: float | None) -> "_Candidates":
-        """Steps 8 to 12."""
+    def _filter(self, remaining: Remaining, position: int, total: float | None) -> Remaining:
+        """Steps 7 to 12."""
         sampling = self.sampling
-        if sampling.top_k > 0:
-            candidates, total = candidates.keep(filters.top_k(candidates.weights, sampling.top_k)), None
-        if sampling.typical_p < 1:
-            candidates, total = candidates.keep(filters.typical_p(candidates.weights, sampling.typical_p)), None
-        if sampling.top_p < 1:
-            candidates = candidates.keep(filters.top_p(candidates.weights, sampling.top_p, total))
-        if sampling.min_p > 0:
-            candidates = candidates.keep(filters.min_p(candidates.weights, sampling.min_p))
+        if self._mirostat is not None:
+            return remaining.keep(self._mirostat.keep(remaining.weights))
+        remaining = filters.narrowed(remaining, sampling, total)
         if sampling.xtc_probability > 0 and uniform(self._key, position, RandomStream.XTC) < sampling.xtc_probability:
-            candidates.weights[filters.xtc(candidates.weights, sampling.xtc_threshold)] = 0
-        return candidates
-
-
-class Samplers:
-    """The sampler of one choice, or several where sampling differs from state to state.
-
-    Every sampler that counts tokens takes in every one, so that the penalties of each state know the whole text.
-    """
-
-    __slots__ = ("_by_state", "_counting", "_default")
-
-    def __init__(self, request: Request, choice: int, num_tokens: int) -> None:
-        def make(sampling: Sampling) -> Sampler:
-            return Sampler(sampling, choice=choice, prompt_ids=request.prompt_ids, num_tokens=num_tokens)
-
-        self._default = make(request.sampling)
-        self._by_state = {state: make(sampling) for state, sampling in request.state_sampling.items()}
-        self._counting = [each for each in (self._default, *self._by_state.values()) if each.counts]
-
-    def sample(
-        self,
-        logits: Logits,
-        position: int,
-        banned: Collection[int] = (),
-        allowed: Allowed | None = None,
-        state: State = "text",
-    ) -> int:
-        return self.of(state).sample(logits, position, banned, allowed)
-
-    def of(self, state: State) -> Sampler:
-        """The sampler that chooses the tokens of a state."""
-        return self._by_state.get(state, self._default) if self._by_state else self._default
-
-    def accept(self, token_id: int) -> None:
-        for sampler in self._counting:
-            sampler.accept(token_id)
+            remaining.weights[filters.xtc(remaining.weights, sampling.xtc_threshold)] = 0
+        return remaining
 
 
 class _Narrowed(NamedTuple):
     logits: Logits
     ids: Indices | None  # of the logits; None: the whole vocabulary
-
-
-class _Candidates(NamedTuple):
-    """Tokens still in the draw, in the order of ids."""
-
-    weights: Weights
-    ids: Indices | None = None  # None: the whole vocabulary
-
-    def keep(self, indices: Indices) -> "_Candidates":
-        return _Candidates(self.weights.take(indices), indices if self.ids is None else self.ids.take(indices))
 
 
 class _Bias(NamedTuple):
@@ -333,3 +274,94 @@ def _penalties(sampling: Sampling, prompt_ids: Sequence[int]) -> tuple[Penalty, 
     if sampling.dry_multiplier > 0:
         penalties.append(DryPenalty(sampling, prompt_ids))
     return tuple(penalties)
+
+
+class RandomStream(IntEnum):
+    """Independent numbers for one position."""
+
+    TOKEN = 0
+    XTC = 1
+
+
+def stream_key(seed: int, choice: int) -> int:
+    """What `uniform` is keyed by: fixed for the life of a choice."""
+    return _mix(_mix(seed & _MASK) + (choice + 1) * _GOLDEN & _MASK)
+
+
+def uniform(key: int, position: int, stream: RandomStream = RandomStream.TOKEN) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    counter = position * _STREAMS_PER_POSITION + stream + 1
+    return (_mix(key + counter * _GOLDEN & _MASK) >> 11) * 2.0**-53
+
+
+def draw(weights: Weights, number: float) -> int:
+    """The index at which the running sum of the weights passes `number` of their total; never one of weight 0.
+
+    In the order of ids, so that noise in the logits moves the borders a little but never reorders the tokens.
+    """
+    if weights.size <= 2 * _BLOCK:
+        return _locate(weights, number).item
+    return draw_by_blocks(weights, block_sums(weights), number)
+
+
+def block_sums(weights: Weights) -> Weights:
+    """Summing blocks and then looking into one of them costs a tenth of a running sum over the vocabulary."""
+    num_even = weights.size // _BLOCK * _BLOCK
+    sums: Weights = np.add.reduce(weights[:num_even].reshape(-1, _BLOCK), axis=1)
+    if num_even < weights.size:
+        sums = np.append(sums, np.add.reduce(weights[num_even:]))
+    return sums
+
+
+def draw_by_blocks(weights: Weights, sums: Weights, number: float) -> int:
+    """What `draw` says, where the sums are known."""
+    block = _locate(sums, number)
+    start = block.item * _BLOCK
+    return start + _locate(weights[start : start + _BLOCK], block.rest).item
+
+
+def draw_nucleus(weights: Weights, total: float, share: float, number: float) -> int | None:
+    """The most common draw in one go, after `top_p` and nothing else: the token that `number` falls on among the most
+    likely that have `share` of the total together.
+
+    None where the long way is needed, `filters.top_p` and `draw`: many candidates, or equals at the border of which
+    only some belong. After a forward pass no code is in the caches: every call costs, those of NumPy's functions in
+    Python most of all. So this has few of them, and methods and ufuncs only (`docs/log.md`).
+    """
+    candidates = (weights >= _NUCLEUS_FLOOR * total).nonzero()[0]
+    if candidates.size > _MAX_CANDIDATES:
+        return None
+    found = weights.take(candidates)
+    ordered = found.copy()
+    ordered.sort()
+    ordered = ordered[::-1]
+    last = int(ordered.cumsum(dtype=np.float64).searchsorted(share * total))
+    if last >= ordered.size:
+        return None
+    kept = (found >= ordered[last]).nonzero()[0]
+    if kept.size > last + 1:
+        return None
+    sums = found.take(kept).cumsum(dtype=np.float64)
+    index = int(sums.searchsorted(number * float(sums[-1]), side="right"))
+    return int(candidates[kept[index]]) if index < kept.size else None
+
+
+class _Place(NamedTuple):
+    item: int
+    rest: float  # how far into that item the number fell, in [0, 1]
+
+
+def _locate(weights: Weights, number: float) -> _Place:
+    sums = weights.cumsum(dtype=np.float64)
+    total = float(sums[-1])
+    target = min(number * total, math.nextafter(total, 0.0))  # rounding must not lead past the end
+    index = int(sums.searchsorted(target, side="right"))
+    before = float(sums[index - 1]) if index else 0.0
+    return _Place(index, (target - before) / (float(sums[index]) - before))
+
+
+def _mix(x: int) -> int:
+    """The output function of splitmix64, https://prng.di.unimi.it/splitmix64.c"""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
+    return x ^ (x >> 31)

@@ -99,7 +99,7 @@ from proxy_inference_engine.server.apis.responses.stored import (
     get_response,
     list_input_items,
 )
-from proxy_inference_engine.server.apis.responses.telling import Teller
+from proxy_inference_engine.server.apis.responses.teller import Teller
 from proxy_inference_engine.server.apis.responses.websocket import connect_responses
 from proxy_inference_engine.server.apis.schemas.route import check_format
 from proxy_inference_engine.server.apis.shared.sealing import Sealer
@@ -349,7 +349,7 @@ def _ollama_routes() -> list[Route]:
 
 
 def _llama_routes() -> list[Route]:
-    """Those that llama.cpp's server has and OpenAI's has not, or has elsewhere."""
+    """The routes that llama.cpp's server has and OpenAI's API has not, or has elsewhere."""
     computing = {
         create_chat_completion: ["/chat/completions"],
         native_completion: ["/completion", "/completions"],

@@ -3,19 +3,18 @@
 What the engine measures is listed in `engine/stats.py`; what belongs to HTTP is added here.
 """
 
-from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from math import inf
 from typing import NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy_inference_engine.engine.stats import METRICS, Stats
 from proxy_inference_engine.log import num_dropped
 from proxy_inference_engine.served.stream import Counts
+from proxy_inference_engine.server.durations import Durations, Latency
 from proxy_inference_engine.store import KeyUsage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,25 +41,6 @@ class _EngineCollector(Collector):
 class _LogCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         yield CounterMetricFamily("pie_log_lines_dropped", "Log lines that nobody read in time.", value=num_dropped())
-
-
-class Latency(NamedTuple):
-    """A histogram: how many were observed, their sum, and for each bound in seconds how many were within it."""
-
-    num_observed: int
-    sum_s: float
-    buckets: list[tuple[float, int]]
-
-
-def _latency(histogram: Histogram, bounds: Iterable[float]) -> Latency:
-    """Of all models together."""
-    values, counts = Counted[str](), Counted(dict.fromkeys(bounds, 0))
-    for sample in (sample for metric in histogram.collect() for sample in metric.samples):
-        if "le" in sample.labels:
-            counts[float(sample.labels["le"])] += int(sample.value)
-        else:
-            values[sample.name.rpartition("_")[2]] += sample.value  # type: ignore[assignment]  # also fractions
-    return Latency(int(values["count"]), values["sum"], [each for each in counts.items() if each[0] < inf])
 
 
 class KeyedUsage(Protocol):
@@ -112,20 +92,14 @@ class Metrics:
         self.requests = Counter(
             "pie_http_requests", "Requests by route and status.", ("route", "status"), registry=self._registry
         )
-        self._ttft = Histogram(
-            "pie_time_to_first_token_seconds",
-            "From handing a request to the engine to its first text.",
-            ("model",),
-            buckets=_TTFT_BUCKETS,
-            registry=self._registry,
+        self._ttft = Durations(
+            "pie_time_to_first_token_seconds", "From handing a request to the engine to its first text.", _TTFT_BUCKETS
         )
-        self._gap = Histogram(
-            "pie_inter_token_seconds",
-            "Time between two steps of a request that brought text.",
-            ("model",),
-            buckets=_GAP_BUCKETS,
-            registry=self._registry,
+        self._gap = Durations(
+            "pie_inter_token_seconds", "Time between two steps of a request that brought text.", _GAP_BUCKETS
         )
+        self._registry.register(self._ttft)
+        self._registry.register(self._gap)
         self._usage = usage
         self.models: dict[str, AnswerMetrics] = {}
         for model in stats():
@@ -134,15 +108,14 @@ class Metrics:
     def of(self, model: str) -> "AnswerMetrics":
         """What measures the answers of a model, by its own name."""
         if model not in self.models:
-            first, gap = self._ttft.labels(model), self._gap.labels(model)
-            self.models[model] = AnswerMetrics(first.observe, gap.observe, self._usage.observe_end)
+            self.models[model] = AnswerMetrics(self._ttft.of(model), self._gap.of(model), self._usage.observe_end)
         return self.models[model]
 
     def latencies(self) -> dict[str, Latency]:
         """What the histograms have counted since the start."""
         return {
-            "first_token": _latency(self._ttft, _TTFT_BUCKETS),
-            "inter_token": _latency(self._gap, _GAP_BUCKETS),
+            "first_token": self._ttft.latency(),
+            "inter_token": self._gap.latency(),
         }
 
     def render(self) -> bytes:

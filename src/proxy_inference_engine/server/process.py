@@ -29,7 +29,7 @@ from proxy_inference_engine.served.model import ServedModel, Threads
 from proxy_inference_engine.server.apis.batches.runs import BatchRuns
 from proxy_inference_engine.server.apis.shared.sealing import Sealer
 from proxy_inference_engine.server.app import create_app, store_limits
-from proxy_inference_engine.server.http.files import allow_files
+from proxy_inference_engine.server.http.connections import allow_files
 from proxy_inference_engine.server.http.protocol import LimitedProtocol
 from proxy_inference_engine.server.http.websocket import OPTIONS, LimitedSocket
 from proxy_inference_engine.server.neighbours import Neighbours

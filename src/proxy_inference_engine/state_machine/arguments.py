@@ -13,12 +13,11 @@ from proxy_inference_engine.state_machine.json_schema import (
     ImpossibleSchema,
     Spacing,
     UnenforceableSchema,
-    admits_other_keys,
     closed_grammar,
     json_grammar,
     reconciled,
 )
-from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.shapes import Shape
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -119,7 +118,7 @@ class ArgumentGrammar:
         is_watched = self.is_watched and self.syntax.style is ArgumentStyle.JSON
         grammar = write(schema, is_strict=tool.is_strict, spacing=spacing, is_watched=is_watched)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
-        if grammar.shape is not None or admits_other_keys(grammar.schema):
+        if grammar.shape is not None or grammar.admits_other_keys:
             self._watch(JSON_KEYS, lead, grammar.shape)
         return self.lark.rule(grammar.lark)
 

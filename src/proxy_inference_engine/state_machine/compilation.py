@@ -85,7 +85,7 @@ class Lexicon(NamedTuple):
         return llguidance.LLTokenizer(bridge, eos_token=self.end_ids, slices=_SLICES)
 
     def greedy_tokenizer(self) -> llguidance.LLTokenizer:
-        """The same without a tokenizer at hand: what is forced is written in the longest tokens there are."""
+        """A tokenizer of these tokens alone: a text that is forced is written in the longest of them."""
         made: list[llguidance.LLTokenizer] = []
         made.append(self.tokenizer(lambda text: made[0].greedy_tokenize(text)))
         return made[0]

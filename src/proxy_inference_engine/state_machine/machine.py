@@ -29,7 +29,6 @@ from proxy_inference_engine.state_machine.demand import (
 from proxy_inference_engine.state_machine.json_schema import (
     Spacing,
     UnenforceableSchema,
-    admits_other_keys,
     closed_grammar,
     json_grammar,
     open_grammar,
@@ -263,7 +262,7 @@ class MachineBuilder:
                     message = f"the schema cannot be enforced ({where}): {error.reason}"
                     raise InvalidDemand(message, "output", place=place) from None
                 relaxed += written.relaxed
-        if written.shape is not None or admits_other_keys(written.schema):
+        if written.shape is not None or written.admits_other_keys:
             leads.setdefault(JSON_KEYS, {}).update(dict.fromkeys(self._structure_leads(root), written.shape))
         return lark.rule(written.lark)
 

@@ -56,7 +56,7 @@ class Trial:
         return self.build(Demand(JsonSchema(schema, is_strict), can_reason=False))
 
     def build(self, demand: Demand, tenant: str = "") -> Compilation:
-        """The same of any demand. Raises Unavailable when too many grammars are being compiled."""
+        """How a demand compiles, and in what time. Raises Unavailable when too many grammars are being compiled."""
         began = perf_counter()
         machine, failure = None, None
         try:

@@ -76,7 +76,7 @@ class Database(Protocol):
         ...
 
     def is_lost(self, connection: StoreConnection) -> bool:
-        """It will never work again; another may."""
+        """Whether a connection will never work again; another may."""
         ...
 
     def begin(self, connection: StoreConnection, owners: Collection[str] | None) -> None:

@@ -45,7 +45,7 @@ class NewFile:
         self._descriptor = os.open(self._part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
 
     def reserve(self, num_bytes: int) -> None:
-        """It is announced to have so many bytes: others find them taken."""
+        """Take room for so many bytes, as announced: others find it taken."""
         os.truncate(self._descriptor, min(num_bytes, self._max_bytes, self._room))
 
     def write(self, data: bytes) -> None:
@@ -59,7 +59,7 @@ class NewFile:
             _write(self._descriptor, data)
 
     def finish(self) -> None:
-        """It is on the disk under its name when this returns. Raises StoreError."""
+        """Put the file on the disk under its name, for good when this returns. Raises StoreError."""
         with _told():
             os.truncate(self._descriptor, self.num_bytes)
             os.fsync(self._descriptor)
@@ -170,7 +170,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """It outlives the process, and the machine's power once `sync` has returned. Raises StoreError."""
+    """Add a line that outlives the process, and a loss of power once `sync` has returned. Raises StoreError."""
     with _told():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)

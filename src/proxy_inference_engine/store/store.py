@@ -286,7 +286,7 @@ class Store:
         await _acknowledged(self._writer.submit(lambda c: give_up(c, *which), owners=[owner]))
 
     def secret(self, name: str, fresh: bytes) -> bytes:
-        """The same for all servers on this store: `fresh` where there was none. Raises StoreError; waits."""
+        """A secret that all servers on this store share: `fresh` where there was none. Raises StoreError; waits."""
 
         def work(connection: StoreConnection) -> bytes:
             connection.execute("INSERT INTO secrets VALUES (?, ?) ON CONFLICT DO NOTHING", (name, fresh))
@@ -338,7 +338,7 @@ def _is_untidy(objects: Objects, run: Run, connection: StoreConnection) -> bool:
 
 
 def _tidy(objects: Objects, run: Run, connection: StoreConnection) -> bool:
-    """Another server on the same store may be gone. True: there may be more to do."""
+    """Fail what servers left behind that are gone, and remove what is outdated. True: there may be more to do."""
     if unfinished_runs(connection) - {run.id}:
         _fail(connection, run)
     return objects.purge(connection)

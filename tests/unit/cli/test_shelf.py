@@ -106,6 +106,7 @@ def test_what_is_not_ours_to_delete(shelf: Shelf) -> None:
     (shelf.folder / "mine.gguf").write_bytes(b"GGUF")
     assert "delete the file yourself" in shelf("rm", "./mine.gguf", "--yes", code=1)
     assert (shelf.folder / "mine.gguf").exists()
+    assert "no model 'mine'" in shelf("rm", "mine", "--yes", code=1)
     if "bundled" in shelf("models"):
         assert "part of the installation" in shelf("rm", "bundled", "--yes", code=1)
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.sequence import Sequence
+from proxy_inference_engine.engine.sequence import Samplers, Sequence
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import FakeRunner
-from proxy_inference_engine.sampling.sampler import Samplers
 from proxy_inference_engine.types import Failed, Finished, Output, Prefilled, Request, Token
 from tests.clock import Clock
 

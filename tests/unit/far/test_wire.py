@@ -14,6 +14,7 @@ from proxy_inference_engine.far.wire import (
     FarEndpoint,
     FarFailure,
     as_lark,
+    only_token,
     read_event,
     read_failure,
 )
@@ -108,6 +109,28 @@ def test_tokens_come_back() -> None:
     usage = {"prompt_tokens_details": {"cached_tokens": 7}}
     assert read_event(json.dumps({"choices": [], "usage": usage}).encode(), None) == FarChunk([], num_cached_tokens=7)
     assert read_event(json.dumps({"choices": [], "usage": {}}).encode(), None) == FarChunk([])
+
+
+def test_one_token_that_comes_alone_is_read_at_once() -> None:
+    """Whatever else may come goes the longer way."""
+    one = b"data: " + chunk(token_ids=[31]) + b"\n\n"
+    assert only_token(one) == 31
+    last = b"data: " + chunk(token_ids=[31], finish_reason="stop") + b"\n\n"
+    two = b"data: " + chunk(token_ids=[31, 32]) + b"\n\n"
+    usage = b'data: {"choices":[],"usage":{}}\n\n'
+    for other in (
+        last,
+        two,
+        one + one,
+        one + last,
+        one[:-1],
+        one[1:],
+        one + one[:9],
+        usage + one,
+        b"data: [DONE]\n\n",
+        b"",
+    ):
+        assert only_token(other) is None, other
 
 
 def test_log_probabilities_come_back_in_either_shape() -> None:

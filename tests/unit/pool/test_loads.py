@@ -174,12 +174,11 @@ def test_unloading_by_hand_waits_for_nobody_and_takes_from_nobody() -> None:
     run(main())
 
 
-def test_a_shared_lease_keeps_a_model_until_its_own_end() -> None:
+def test_a_lease_in_other_hands_keeps_the_model_and_counts_once() -> None:
     async def main() -> None:
         pool = simulated_pool(SimulatedLoader({"a": 10}), 100)
         lease = await pool.obtain(pool.find("a"))
-        other = lease.share()
-        lease.release()
+        other = lease.hand_on()
         lease.release()
         assert pool.find("a").num_users == 1 and not await pool.unload(pool.find("a"))
         other.release()

@@ -81,6 +81,8 @@ def test_a_stream_that_is_left_stops_the_engine(engine: Engine) -> None:
     stream = iter(engine.stream("hello", ignore_eos=True))
     assert next(stream)
     stream.close()  # type: ignore[attr-defined]  # it is a generator
+    with pytest.raises(RuntimeError, match="read the stream to its end"):
+        _ = engine.stream("hello").answer
     events = engine.stream("hello", max_tokens=3, ignore_eos=True).events()
     assert [type(event) for event in events if isinstance(event, TextDelta | Ended)][-1] is Ended
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from proxy_inference_engine.sampling.draws import RandomStream, stream_key, uniform
+from proxy_inference_engine.sampling.sampler import RandomStream, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits
-from proxy_inference_engine.sampling.draws import RandomStream, stream_key, uniform
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.sampling.sampler import InvalidLogits, RandomStream, Sampler, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 from tests.unit.sampling.reference import SlowSampler, float32
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy_inference_engine.sampling import filters
-from proxy_inference_engine.sampling.draws import RandomStream, draw, draw_nucleus, stream_key, uniform
+from proxy_inference_engine.sampling.sampler import RandomStream, draw, draw_nucleus, stream_key, uniform
 from tests.unit.sampling import reference
 from tests.unit.sampling.reference import float32
 

@@ -12,7 +12,7 @@ import pytest
 from proxy_inference_engine.formats.syntax import ArgumentStyle
 from proxy_inference_engine.interaction import Tool
 from proxy_inference_engine.state_machine.demand import Demand, JsonObject, JsonSchema, ToolChoice
-from proxy_inference_engine.state_machine.json_schema import admits_other_keys, json_grammar
+from proxy_inference_engine.state_machine.json_schema import json_grammar
 from proxy_inference_engine.state_machine.machine import MachineBuilder, RootConstraint
 from proxy_inference_engine.state_machine.matcher import RootMatcher
 from tests.unit.formats.derived.corpus import CORPUS, Written
@@ -176,7 +176,7 @@ def test_keys_are_watched_after_the_reasoning_not_in_it() -> None:
     ],
 )
 def test_what_leaves_keys_unnamed(schema: Any, is_open: bool) -> None:
-    assert admits_other_keys(json_grammar(schema).schema) == is_open
+    assert json_grammar(schema).admits_other_keys == is_open
 
 
 def test_where_every_name_is_taken_one_comes_again() -> None:

@@ -42,7 +42,7 @@ class AnswerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """So many clients at a time."""
+    """What was measured with so many clients at a time."""
 
     num_clients: int
     tokens_per_second: float  # of all together

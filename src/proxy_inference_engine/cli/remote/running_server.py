@@ -40,7 +40,7 @@ class RunningServer:
         return [model.id for model in self.models]
 
     def model(self, name: str | None) -> ListedModel:
-        """The one of that name; None is the first that can answer. Raises StartupError that says which there are."""
+        """The model of that name; None: the first that can answer. Raises StartupError that says which there are."""
         if name is None or name == "default":
             return next((model for model in self.models if model.state == "ready"), self.models[0])
         for model in self.models:

@@ -29,7 +29,7 @@ class StockedModel:
 
     @property
     def num_bytes(self) -> int:
-        """Of its weights on the disk."""
+        """How much its weights take on the disk."""
         return sum(path.stat().st_size for path in weight_paths(self.file))
 
 

@@ -38,8 +38,10 @@ def _doomed(config: Config, model: str) -> list[Path]:
             raise StartupError("the bundled model is part of the installation, and is not deleted")
         return [folder]
     name = hub.parse_name(model)
-    if name is None:
+    if name is None and Path(model).expanduser().exists():
         raise StartupError(f"{model!r} was not downloaded by us: delete the file yourself")
+    if name is None:
+        raise StartupError(f"there is no model {model!r}; `pie models` lists what is here")
     repository = hub.cache_folder() / hub.folder_name(name)
     if not repository.is_dir():
         raise StartupError(f"model {model!r} is not in the Hugging Face cache; `pie models` lists what is")

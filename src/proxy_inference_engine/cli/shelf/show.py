@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from proxy_inference_engine.cli.shelf.inventory import weight_paths
-from proxy_inference_engine.cli.terminal import paint
+from proxy_inference_engine.cli.terminal import fitted, paint
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.config.sizes import format_size
 from proxy_inference_engine.models.fit import fit
@@ -23,7 +23,7 @@ def show(config: Config, *, model: str | None = None, as_json: bool = False) -> 
         return 0
     print(paint(facts["name"], "bold"))
     for title, text in _lines(facts):
-        print(f"  {title:<13}{text}")
+        print(f"  {title:<13}{fitted(text, 15)}")
     return 0
 
 

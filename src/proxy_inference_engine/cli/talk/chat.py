@@ -13,7 +13,7 @@ from proxy_inference_engine.cli.talk.partner import AnswerEnd, Saying
 from proxy_inference_engine.cli.talk.search import find_partner
 from proxy_inference_engine.cli.talk.slash import EXIT, RETRY, act, completions
 from proxy_inference_engine.cli.talk.speech import speak
-from proxy_inference_engine.cli.terminal import is_terminal, paint
+from proxy_inference_engine.cli.terminal import fitted, is_terminal, paint
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import PieError, StartupError
 
@@ -30,7 +30,8 @@ def chat(
     with closing(find_partner(config)) as partner:
         conversation = TerminalConversation(partner, system, format_, options)
         if sys.stdin.isatty():
-            print(f"{paint(partner.name, 'bold')}, {partner.place}. /help lists the commands, Ctrl-D leaves.")
+            greeting = fitted(f"{partner.name}, {partner.place}. /help lists the commands, Ctrl-D leaves.", 0)
+            print(greeting.replace(partner.name, paint(partner.name, "bold"), 1))
         talk(conversation, None if config.data_dir is None else config.data_dir / _HISTORY)
     return 0
 

@@ -112,7 +112,7 @@ def _help(_conversation: TerminalConversation, _: str) -> str:
     rows += [(RETRY, "another answer to the last question"), (EXIT[0], "leaves, and so does Ctrl-D")]
     width = max(len(name) for name, _ in rows)
     listed = "\n".join(f"  {paint(f'{name:<{width}}', 'bold')}  {summary}" for name, summary in rows)
-    return f'{listed}\n  Ctrl-C stops an answer. Several lines: Alt-Enter, \\ at the end, or between """ and """.'
+    return f'{listed}\n  Ctrl-C stops an answer. Several lines: Alt-Enter, \\ at the end, or """ around.'
 
 
 SLASH_COMMANDS = {

@@ -122,7 +122,7 @@ class AnswerFrame:
         return tuple(filter(str.strip, (to_calls, to_end)))
 
     def starting_with(self, start: str) -> "AnswerFrame":
-        """The same, where an end of the prompt counts as the start of every answer."""
+        """The frame in which an end of the prompt counts as the start of every answer."""
         prompt = self.prompt.removesuffix(start)
         return replace(self, prompt=prompt, leads=(prompt,))
 

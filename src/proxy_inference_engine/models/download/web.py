@@ -115,7 +115,7 @@ class Web:
             yield response
 
     def headers(self, url: str, token: str | None = None) -> Message:
-        """Those of the first answer, a redirect too. Raises Refused, ConnectionBroken and StartupError."""
+        """The headers of the first answer, be it a redirect. Raises Refused, ConnectionBroken and StartupError."""
         try:
             with self._opened(self._settled, _request(url, token, method="HEAD")) as response:
                 return response.headers
@@ -198,7 +198,7 @@ def _make_opener(*more: urllib.request.BaseHandler) -> urllib.request.OpenerDire
 
 
 def _certificates() -> ssl.SSLContext:
-    """Those that the environment names; else the system's own, which not every Python finds by itself."""
+    """Certificates that the environment names; else the system's own, which not every Python finds by itself."""
     if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
         return ssl.create_default_context()
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -44,7 +44,7 @@ class Library(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Of its source, and what it was compiled for: numbers differ in their last bits with either."""
+        """The version of the source and what it was compiled for: numbers differ in their last bits with either."""
         words = (self.binding.ggml_version(), self.binding.llama_print_system_info())
         product = [] if self.product is None else [self.product.path.stem, self.product.variant]
         return " ".join([*(word.decode(errors="replace") for word in words), *product])

@@ -89,7 +89,7 @@ class Model:
 
     @property
     def has_plain_attention(self) -> bool:
-        """Neither a sliding window nor recurrent state: any prefix of a sequence's KV is the prefix's KV."""
+        """Whether any prefix of a sequence's KV is the prefix's KV: no sliding window, and no recurrent state."""
         return not (
             self.llama.llama_model_n_swa(self.handle)
             or self.llama.llama_model_is_recurrent(self.handle)

@@ -111,7 +111,7 @@ def check_soundness(path: Path) -> None:
 
 
 def _other_parts(path: Path) -> list[Path]:
-    """Those that are there: which are missing, llama.cpp tells."""
+    """The other parts of a split model that are there; llama.cpp tells which are missing."""
     found = _PART.fullmatch(path.name)
     if found is None or int(found["count"]) > _MAX_PARTS:
         return []

@@ -62,7 +62,7 @@ def is_slow(path: Path) -> bool:
 
 
 def is_slow_layout(header: GgufHeader, num_bytes: int) -> bool:
-    """The same, of a file that need not be here."""
+    """Whether a file with such a header, which need not be here, has weights in a layout that is slow."""
     is_split = header.number("split.count") not in (None, 0, 1)
     return num_bytes <= MAX_BYTES and header.number("general.file_type") in _SLOW_FILE_TYPES and not is_split
 

@@ -49,6 +49,11 @@ class Batch(NamedTuple):
         return int(self.ids.shape[1])
 
     @property
+    def last(self) -> Numbers:
+        """Of every row the last token that counts, among those of all rows."""
+        return np.arange(0, self.num_rows * self.width, self.width, dtype=np.int32) + self.counts - 1
+
+    @property
     def end(self) -> int:
         """One more than the last position that a row writes to, filling included."""
         return int(self.starts.max()) + self.width

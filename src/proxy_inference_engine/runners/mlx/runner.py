@@ -123,7 +123,7 @@ class MlxRunner:
         return [found[row.slot] for row in rows]
 
     def _alike(self, rows: list[Row]) -> list[list[Row]]:
-        """Those with the same adapter together."""
+        """The rows in groups of one adapter each."""
         if self._adapters is None:
             return [rows] if rows else []
         return [[row for row in rows if row.adapter == each] for each in dict.fromkeys(row.adapter for row in rows)]

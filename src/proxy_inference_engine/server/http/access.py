@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import Counter
@@ -174,11 +174,11 @@ class Access:
         number = next(self._visits.numbers)
         self._visits.running[number] = scope
 
-        async def named_send(message: Message) -> None:
+        def named_send(message: Message) -> Awaitable[None]:
             if message["type"] in STARTS:
                 visit.status = message.get("status", 101)
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", visit.request_id.encode())]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, named_send)

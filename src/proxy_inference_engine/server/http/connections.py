@@ -1,4 +1,4 @@
-"""How many connections there may be, and which goes when one more comes.
+"""How many connections there may be, the files that they need, and which goes when one more comes.
 
 Whoever is being answered stays. Connections without a request make way, those that have been idle longest first, then
 those that have been sending their headers longest: so nobody is kept out by connections that do nothing.
@@ -6,11 +6,37 @@ those that have been sending their headers longest: so nobody is kept out by con
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+try:
+    import resource
+except ImportError:  # on Windows, which has no limit of open files
+    resource = None  # type: ignore[assignment]
+
+_log = logging.getLogger(__name__)
+
 MAX_CONNECTIONS = 1024
 MAX_CONNECTIONS_PER_ADDRESS = 128  # but for this machine's own, and those of proxies, behind which many are
+_OTHER_FILES = 256  # weights, the store, images being fetched
+WANTED_FILES = MAX_CONNECTIONS + _OTHER_FILES
+
+
+def allow_files() -> None:
+    """Raise this process's limit of open files, up to what its user may have.
+
+    Shells allow 1,024 at first, and the connection after that would wait unseen.
+    """
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= WANTED_FILES:
+        return
+    most = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < WANTED_FILES:
+        _log.warning("only %d files may be open: many connections at once would be kept waiting", most)
 
 
 class IdleConnection(Protocol):

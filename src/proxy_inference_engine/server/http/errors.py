@@ -1,7 +1,7 @@
 """The one place where an error becomes a response. Every route and every middleware ends here."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ COMMON = WireShape()
 
 
 def shape_of(path: str, shapes: Mapping[str, WireShape]) -> WireShape:
-    """That of a path, or of one that it lies below."""
+    """The shape of what a path answers: its own, or that of a path that it lies below."""
     for folder, shape in shapes.items():
         if path == folder or path.startswith(f"{folder}/"):
             return shape
@@ -156,16 +156,18 @@ class Failures:
         visit.media, visit.ping = shape.media, shape.ping
         has_started = False
 
-        async def headed_send(message: Message) -> None:
+        # Plain functions that hand on what is to be awaited: they are called for every write.
+        def headed_send(message: Message) -> Awaitable[None]:
             if message["type"] in STARTS:
                 message = _with_headers(message, visit, shape)
-            await send(message)
+            return send(message)
 
-        async def watched_send(message: Message) -> None:
+        def watched_send(message: Message) -> Awaitable[None]:
             nonlocal has_started
             has_started = True
-            if not visit.is_early or message["type"] != "http.response.start":
-                await headed_send(message)
+            if visit.is_early and message["type"] == "http.response.start":
+                return _nothing()
+            return headed_send(message)
 
         visit.send = headed_send
 
@@ -186,6 +188,10 @@ class Failures:
                 await _send_failure(visit, send, error, shape)
             else:
                 await _send_error(scope, watched_send, error, shape)
+
+
+async def _nothing() -> None:
+    """What is awaited where nothing is sent."""
 
 
 async def _send_failure(visit: Visit, send: Send, error: Exception, shape: WireShape) -> None:

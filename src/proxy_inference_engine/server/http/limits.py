@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 
 
 class Bucket:
-    """So many in a period."""
+    """A limit of so many units in a period, refilled as time passes."""
 
     def __init__(self, unit: Unit, limit: int, seconds: float, clock: Callable[[], float]) -> None:
         self.unit: Unit = unit

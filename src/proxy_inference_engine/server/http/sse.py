@@ -119,15 +119,21 @@ class EventStream(Response, Generic[T]):
         await self._write(send, self._writer.finish() + self._shape.end, is_last=True)
 
     async def _write(self, send: Send, frames: str, is_last: bool = False) -> None:
+        if len(frames) <= _PIECE_CHARS and not self._lock.locked():
+            await self._write_piece(send, frames, is_last=is_last)
+            return
         async with self._lock:
-            self._has_ended = is_last
             for start in range(0, len(frames) or 1, _PIECE_CHARS):
-                self._writing_since = time.monotonic()
                 self._is_cut = start + _PIECE_CHARS < len(frames)
-                body = frames[start : start + _PIECE_CHARS].encode()
-                await send({"type": "http.response.body", "body": body, "more_body": self._is_cut or not is_last})
-            self._writing_since = None
-            self._written_at = time.monotonic()
+                piece = frames[start : start + _PIECE_CHARS]
+                await self._write_piece(send, piece, is_last=is_last and not self._is_cut)
+
+    async def _write_piece(self, send: Send, piece: str, *, is_last: bool) -> None:
+        self._has_ended = is_last
+        self._writing_since = time.monotonic()
+        await send({"type": "http.response.body", "body": piece.encode(), "more_body": not is_last})
+        self._writing_since = None
+        self._written_at = time.monotonic()
 
     async def _keep_alive(self, send: Send) -> None:
         """Comments while nothing is to be said; raises Stalled when a write does not get through."""
@@ -151,7 +157,8 @@ class EventStream(Response, Generic[T]):
         news = None if self._news is None else self._news()
         try:
             async with asyncio.timeout(self._patience.stall_s):
-                await self._write(send, self._shape.ping if news is None else f": {news}\n\n")
+                async with self._lock:
+                    await self._write_piece(send, self._shape.ping if news is None else f": {news}\n\n", is_last=False)
         except TimeoutError:
             raise Stalled from None
 

@@ -42,13 +42,13 @@ class LongList(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]  # as a list
 
     def pieces(self) -> Iterator[str]:
-        """Its items as JSON, separated by commas, a few at a time."""
+        """The items as JSON, separated by commas, a few at a time."""
         for start in range(0, len(self), self.at_once):
             yield ("," if start else "") + dumps(self[start : start + self.at_once])[1:-1]
 
 
 class JsonItems(LongList):
-    """So many items, each made by a function."""
+    """A list of so many items, each made by a function when it is written."""
 
     def __init__(self, num_items: int, make: Callable[[int], Any], *, at_once: int = _ITEMS) -> None:
         self._num_items = num_items
@@ -106,7 +106,7 @@ def pieces(value: Any) -> Iterator[str]:
 
 
 def gathered(parts: Iterable[str], num_chars: int) -> Iterator[str]:
-    """The same text in fewer pieces, of about so many characters."""
+    """A text that comes in parts, in fewer pieces of about so many characters."""
     found: list[str] = []
     size = 0
     for part in parts:

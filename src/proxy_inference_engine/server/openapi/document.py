@@ -167,7 +167,7 @@ def _schemas(models: list[type[RequestSchema]]) -> dict[str, _Json]:
 
 
 def all_schemas(base: type[RequestSchema]) -> Iterator[type[RequestSchema]]:
-    """Those of this package: whoever builds on it may have more."""
+    """Every schema of this package below a base: whoever builds on the package may have more."""
     for each in base.__subclasses__():
         if each.__module__.startswith(f"{PACKAGE}."):
             yield each

@@ -40,7 +40,7 @@ class Playground:
         return self._answer(http, self._settings, _ASK_AGAIN)
 
     async def get_file(self, http: HttpRequest) -> Response:
-        """Those of this version alone: modules of two do not go together."""
+        """A file of the page, of this version alone: modules of two versions do not go together."""
         found = PAGE.get(http.path_params["name"])
         if found is None or found.scripts or http.path_params["version"] != VERSION:
             raise HTTPException(404)

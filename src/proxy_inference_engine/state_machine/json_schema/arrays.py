@@ -7,9 +7,8 @@ from typing import Any
 from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
+from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, children, is_known_to
 from proxy_inference_engine.state_machine.json_schema.negation import alternatives, negate
-from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import admits, key_of
 
 # How far from the start a contained item is looked for when the array may be longer.

@@ -6,47 +6,24 @@ A schema is only ever narrowed: what the closed one admits, the client's own adm
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.document import Document, leaves_open
-from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, MAPS, Schema
-from proxy_inference_engine.state_machine.json_schema.places import Address, children, places, pointer
-from proxy_inference_engine.state_machine.json_schema.rewriter import json_grammar
-from proxy_inference_engine.state_machine.json_schema.text import COMPACT, JsonGrammar, Spacing
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    ASSERTIONS,
+    MAPS,
+    Address,
+    Schema,
+    children,
+    places,
+    pointer,
+)
 
 # Subschemas about the same value as the schema around them.
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies", "not"})
 _UNIONS = ("anyOf", "oneOf")
 # Who says one of these has said whether others may come.
 _SAYING = frozenset({"additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"})
-
-
-def closed_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
-) -> JsonGrammar:
-    """As `json_grammar`, with objects closed, unless that alone costs the schema something that it asks for."""
-    write = partial(json_grammar, is_strict=is_strict, spacing=spacing, is_watched=is_watched)
-    if not leaves_open(schema):
-        return write(schema)
-    try:
-        Document(schema, StepBudget())  # refuses what is malformed
-        narrower = write(closed(schema))
-    except (UnenforceableSchema, OutOfSteps, RecursionError):
-        return write(schema)
-    if not narrower.relaxed:
-        return narrower
-    as_written = write(schema)
-    return narrower if set(narrower.relaxed) <= set(as_written.relaxed) else as_written
-
-
-def open_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
-) -> JsonGrammar:
-    """As `json_grammar`, to the letter: objects are as they are written, and no order of properties is meant."""
-    return json_grammar(schema, is_strict=is_strict, spacing=spacing, any_order=True, is_watched=is_watched)
 
 
 def closed(schema: Any) -> Any:

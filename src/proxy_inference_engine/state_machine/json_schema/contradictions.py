@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
+from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.json_schema.errors import ImpossibleSchema, UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Schema
-from proxy_inference_engine.state_machine.json_schema.moving import WHOLE, rooted
-from proxy_inference_engine.state_machine.json_schema.places import Address, pointer
-from proxy_inference_engine.state_machine.json_schema.rewriter import json_grammar
+from proxy_inference_engine.state_machine.json_schema.grammar import json_grammar
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Address, Schema, pointer
 
 _MAX_TRIES = 256  # each rewrites the whole schema
 # Who lists the values says most clearly what is meant: that is given up last.

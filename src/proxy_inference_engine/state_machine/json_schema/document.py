@@ -6,58 +6,26 @@ from urllib.parse import unquote
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers, is_named, own_id
+from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
-    BRANCHING,
-    Schema,
-    draft_of,
-    kinds_of,
-)
-from proxy_inference_engine.state_machine.json_schema.languages import language_of
-from proxy_inference_engine.state_machine.json_schema.patterns import Membership
-from proxy_inference_engine.state_machine.json_schema.places import (
     MAX_DEPTH,
     Address,
+    Schema,
     SchemaPlace,
     children,
+    draft_of,
+    is_named,
+    own_id,
     places,
     pointer,
 )
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
+WHOLE = "whole"  # the definition that a document becomes in another
 _READING = 64  # parts of terms: what it costs to make a language of a pattern
-
-
-def leaves_open(value: Any) -> bool:
-    """Whether an object of a schema lists its properties, and may not say whether others may come."""
-    stack = [value]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, Mapping):
-            if "properties" in one and "additionalProperties" not in one:
-                return True
-            stack += one.values()
-        elif isinstance(one, list | tuple):
-            stack += one
-    return False
-
-
-def admits_other_keys(schema: Schema) -> bool:
-    """Whether an object of a rewritten schema may have keys that the schema does not name."""
-    stack = [schema]
-    while stack:
-        one = stack.pop()
-        if one is True or one == {}:
-            return True
-        if not isinstance(one, dict) or "enum" in one or "const" in one:
-            continue
-        stack += [below for _, below in children(one)]
-        kinds = kinds_of(one) if "type" in one or not one.keys() & BRANCHING else frozenset()
-        is_open = "object" in kinds and one.get("additionalProperties") is not False
-        if is_open or one.get("patternProperties") or ("array" in kinds and "items" not in one):
-            return True
-    return False
 
 
 def references_beside(schema: Mapping[str, Any], budget: StepBudget) -> set[str]:
@@ -222,3 +190,16 @@ class Document:
 def _has_name(place: SchemaPlace, draft: int) -> bool:
     """Whether a schema inside a document has an identifier, or refers to one."""
     return is_named(place.schema.get("$ref")) or (bool(place.address) and isinstance(own_id(place.schema, draft), str))
+
+
+def rooted(value: Any) -> Any:
+    """A document's value whose references still lead there once the document is the definition `WHOLE` of another."""
+    if isinstance(value, Mapping):
+        return {key: _moved(each) if key == "$ref" else rooted(each) for key, each in value.items()}
+    return [rooted(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _moved(reference: Any) -> Any:
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return reference
+    return f"#/$defs/{WHOLE}{reference[1:]}"

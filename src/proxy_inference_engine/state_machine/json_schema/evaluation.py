@@ -11,8 +11,7 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, is_known_to
-from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
+from proxy_inference_engine.state_machine.json_schema.keywords import MAX_DEPTH, Kinds, Schema, is_known_to
 
 MAX_WAYS = 24
 # Of more options than these, one is counted on at a time, or all.
@@ -41,7 +40,7 @@ class Way:
         )
 
     def on(self, condition: Schema) -> "Way":
-        """The same, where a schema holds; one that looks at nothing needs none."""
+        """This way where a schema holds too; one that looks at nothing needs no condition."""
         return Way((condition,)).and_(self) if self != NOTHING else self
 
     def covers(self, other: "Way") -> bool:
@@ -57,7 +56,7 @@ class Way:
 
     @property
     def weight(self) -> int:
-        """What it costs to compare it with another, in steps."""
+        """What comparing this way with another costs, in steps."""
         return 1 + (len(self.names) + len(self.patterns)) // 8
 
 
@@ -137,7 +136,7 @@ class _Ways:
         return ways
 
     def _few(self, ways: Iterable[Way]) -> list[Way]:
-        """Those ways that bring something."""
+        """The ways without those that others cover."""
         kept: list[Way] = []
         for way in ways:
             self.document.spend(way.weight * (1 + len(kept)))
@@ -148,7 +147,7 @@ class _Ways:
         return kept
 
     def _choices(self, schema: Mapping[str, Any], depth: int) -> Iterator[list[Way]]:
-        """What one of must hold, keyword by keyword."""
+        """For each keyword that has branches, their ways, one of which must hold."""
         for part in schema.get("allOf", ()):
             yield self.of(part, depth)
         if "$ref" in schema:

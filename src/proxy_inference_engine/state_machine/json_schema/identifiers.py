@@ -1,22 +1,9 @@
 """Identifiers and anchors of a document: what a reference by name means, as a pointer into the document."""
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema
-from proxy_inference_engine.state_machine.json_schema.places import Address, SchemaPlace, pointer
-
-
-def is_named(reference: Any) -> bool:
-    return isinstance(reference, str) and reference != "#" and not reference.startswith("#/")
-
-
-def own_id(schema: Mapping[str, Any], draft: int) -> Any:
-    """What a schema calls itself; beside a reference, drafts before 2019-09 know no other keyword."""
-    if draft < 2019 and "$ref" in schema:
-        return None
-    return schema.get("id" if draft == 4 else "$id")
+from proxy_inference_engine.state_machine.json_schema.keywords import Address, Schema, SchemaPlace, own_id, pointer
 
 
 class Identifiers:

@@ -1,12 +1,22 @@
-"""What the keywords of JSON Schema are: where subschemas stand, what is well-formed, which kinds they concern."""
+"""The keywords of JSON Schema: which kinds of values they concern, where subschemas stand, what is well-formed.
 
-from collections.abc import Callable, Mapping
+Knows nothing of what a reference leads to.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
+
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
+from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRegex, RegexError, read
 
 # A schema as the client wrote it: an object or a boolean. What is malformed is found when it is visited.
 Schema = Any
 Kinds = frozenset[str]
+Address = tuple[str, ...]  # of a schema in its document
+
+MAX_DEPTH = 48  # of schemas in a document
 
 KINDS: Kinds = frozenset({"null", "boolean", "number", "string", "array", "object"})
 TYPES = KINDS | {"integer"}
@@ -94,6 +104,18 @@ def draft_of(schema: Schema) -> int:
         if marker in declared:
             return draft
     return LATEST
+
+
+def is_named(reference: Any) -> bool:
+    """Whether a reference is by name: no pointer into its own document."""
+    return isinstance(reference, str) and reference != "#" and not reference.startswith("#/")
+
+
+def own_id(schema: Mapping[str, Any], draft: int) -> Any:
+    """What a schema calls itself; beside a reference, drafts before 2019-09 know no other keyword."""
+    if draft < 2019 and "$ref" in schema:
+        return None
+    return schema.get("id" if draft == 4 else "$id")
 
 
 def is_number(value: Any) -> bool:
@@ -227,3 +249,76 @@ SHAPES: dict[str, Rule] = {
         "an object of lists of names",
     ),
 }
+
+
+class SchemaPlace(NamedTuple):
+    """A schema of a document, and where in it the schema stands."""
+
+    schema: Schema
+    address: Address
+
+
+def pointer(address: Address) -> str:
+    """An address as a JSON pointer."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in address)
+
+
+def children(schema: Mapping[str, Any]) -> Iterator[tuple[Address, Schema]]:
+    """Every subschema that stands at a place where the specification puts one."""
+    for keyword, value in schema.items():
+        if isinstance(value, list) and (keyword in LISTS or keyword == "items"):
+            yield from (((keyword, str(index)), one) for index, one in enumerate(value))
+        elif isinstance(value, dict) and (keyword in MAPS or keyword == "dependencies"):
+            yield from (((keyword, name), one) for name, one in value.items())
+        elif keyword in SINGLE or keyword == "items":
+            yield (keyword,), value
+
+
+def mapped(schema: Mapping[str, Any], change: Callable[[Address, Schema], Schema]) -> dict[str, Any]:
+    """A copy of a schema with every subschema changed."""
+    result: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if isinstance(value, list) and (keyword in LISTS or keyword == "items"):
+            result[keyword] = [change((keyword, str(index)), one) for index, one in enumerate(value)]
+        elif isinstance(value, dict) and (keyword in MAPS or keyword == "dependencies"):
+            result[keyword] = {name: change((keyword, name), one) for name, one in value.items()}
+        else:
+            result[keyword] = change((keyword,), value) if keyword in SINGLE or keyword == "items" else value
+    return result
+
+
+def check_shape(schema: Mapping[str, Any], address: Address, budget: StepBudget) -> None:
+    """Refuse keywords whose values are malformed, and options that are not the client's to set."""
+    for keyword, value in schema.items():
+        rule = SHAPES.get(keyword)
+        if rule is not None and not rule[0](value):
+            raise UnenforceableSchema(pointer((*address, keyword)), keyword, f"It must be {rule[1]}.")
+    if "x-guidance" in schema:
+        raise UnenforceableSchema(pointer((*address, "x-guidance")), "x-guidance", "This keyword is reserved.")
+    for pattern in (*schema.get("patternProperties", ()), *((schema["pattern"],) if "pattern" in schema else ())):
+        _check_pattern(pattern, address, budget)
+
+
+def _check_pattern(pattern: str, address: Address, budget: StepBudget) -> None:
+    budget.think(len(pattern))
+    try:
+        read(pattern)
+    except MalformedRegex as error:
+        raise UnenforceableSchema(pointer(address), "pattern", f"{pattern!r} is no pattern: {error}.") from None
+    except RegexError:
+        return
+
+
+def places(schema: Schema, budget: StepBudget, start: Address = ()) -> Iterator[SchemaPlace]:
+    """Every schema of a document, each well-formed by itself; refuses what is nested too deeply."""
+    stack = [SchemaPlace(schema, start)]
+    while stack:
+        place = stack.pop()
+        if not isinstance(place.schema, dict):
+            continue
+        budget.spend()
+        if len(place.address) > 2 * MAX_DEPTH:
+            raise UnenforceableSchema(pointer(place.address[:8]), "", "The schema is nested too deeply.")
+        check_shape(place.schema, place.address, budget)
+        yield place
+        stack += [SchemaPlace(one, (*place.address, *below)) for below, one in children(place.schema)]

@@ -1,7 +1,8 @@
 """Languages of regular expressions, by derivatives: emptiness, intersection, complement, a pattern again.
 
-A string is read with a mark at its end, so that an anchor there is a character like any other. What looking at terms costs is
-told to whoever asks, in parts of terms, before it is done.
+A string is read with a mark at its end, so that an anchor there is a character like any other; which parts of a
+pattern stand at its beginning is known when their term is made. What looking at terms costs is told to whoever asks, in
+parts of terms, before it is done.
 """
 
 from collections.abc import Iterator

@@ -24,13 +24,13 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     KINDS,
     Kinds,
     Schema,
+    children,
     is_known_to,
     kinds_of,
     values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.names import property_names
 from proxy_inference_engine.state_machine.json_schema.negation import Negation, alternatives, negate
-from proxy_inference_engine.state_machine.json_schema.places import children
 from proxy_inference_engine.state_machine.json_schema.values import key_of
 
 MAX_BRANCHES = 16

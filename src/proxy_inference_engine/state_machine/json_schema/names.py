@@ -5,11 +5,10 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Kinds, Schema, kind_of
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, MAX_DEPTH, Kinds, Schema, kind_of
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
 from proxy_inference_engine.state_machine.json_schema.overlaps import apart
 from proxy_inference_engine.state_machine.json_schema.patterns import is_universal
-from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH
 from proxy_inference_engine.state_machine.json_schema.plain import supported_pattern
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits

@@ -10,8 +10,7 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS
-from proxy_inference_engine.state_machine.json_schema.places import children, mapped
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS, children, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, num_alternatives
 
 # Of so many properties every order is written down.

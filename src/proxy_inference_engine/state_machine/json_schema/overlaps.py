@@ -87,12 +87,6 @@ def _do_overlap(left: Any, right: Any, budget: StepBudget) -> bool:
         return False
 
 
-def _has_patterns(part: Mapping[str, Any]) -> bool:
-    """Whether patterns are all that a part has, but for the other names."""
-    is_plain = part.keys() <= _JOINED and part.get("type", "object") == "object"
-    return is_plain and bool(part.get("patternProperties"))
-
-
 def _intersection(left: Mapping[str, Any], right: Mapping[str, Any], budget: StepBudget) -> dict[str, Any] | None:
     """One part for two: every name has the schemas of both. None where the names cannot be described."""
     patterns: dict[str, Any] = {}

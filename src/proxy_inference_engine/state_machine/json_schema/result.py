@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema, children
 from proxy_inference_engine.state_machine.json_schema.overlaps import joined
-from proxy_inference_engine.state_machine.json_schema.places import children
 
 DEFINITIONS = "#/$defs/"
 # The library follows all alternatives at once, each with the properties that may come next, up to 2,000 items or so;

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
-from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
@@ -24,6 +23,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
     BRANCHING,
     KINDS,
+    MAX_DEPTH,
     OF_ARRAYS,
     OF_NUMBERS,
     OF_OBJECTS,
@@ -33,12 +33,11 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Kinds,
     Schema,
     kinds_of,
+    pointer,
     values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
-from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
-from proxy_inference_engine.state_machine.json_schema.places import MAX_DEPTH, pointer
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
@@ -50,64 +49,15 @@ from proxy_inference_engine.state_machine.json_schema.result import (
     type_names,
     unproductive,
 )
-from proxy_inference_engine.state_machine.json_schema.text import (
-    COMPACT,
-    TOO_MUCH,
-    JsonGrammar,
-    Spacing,
-    check_size,
-    check_text,
-    options_of,
-)
 from proxy_inference_engine.state_machine.json_schema.values import admits
-from proxy_inference_engine.state_machine.json_schema.watching import watched
 
+TOO_MUCH = "The schema is too large, or its alternatives are too many."
 MAX_PASSES = 8
 # The library reads references by recursion, some kilobytes of stack for each schema on the way.
 MAX_NESTING = 600
 _IMPOSSIBLE = "No value satisfies the schema."
 _NOTHING_LEFT = "No value satisfies what can be enforced of the schema."
 _TOO_MANY = NotEnforceable("Together with its neighbours it has too many alternatives.")
-
-
-def json_grammar(
-    schema: Any,
-    *,
-    is_strict: bool = True,
-    spacing: Spacing = COMPACT,
-    budget: StepBudget | None = None,
-    any_order: bool = False,
-    is_watched: bool = False,
-) -> JsonGrammar:
-    """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable.
-
-    Watched: a watch stands beside the grammar, and what the grammar's `shape` says is for the watch to enforce.
-    """
-    if not isinstance(schema, dict | bool):
-        raise UnenforceableSchema("", "", "The schema must be an object.")
-    check_text(schema)
-    rewriter, shape = None, None
-    unwatched: set[str] | None = set() if is_watched else None
-    try:
-        while True:
-            rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict, unwatched)
-            rewritten = rewriter.result()
-            if unwatched is None:
-                break
-            found = watched(rewritten, any_order=any_order)
-            if found.unplaced <= unwatched:
-                rewritten, shape = found.schema, found.shape
-                break
-            unwatched |= found.unplaced
-        if any_order:
-            rewritten = in_any_order(rewritten)
-    except RecursionError:
-        raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
-    except OutOfSteps:
-        path, keyword = ("", "") if rewriter is None else rewriter.place
-        raise UnenforceableSchema(path, keyword, TOO_MUCH) from None
-    check_size(rewritten)
-    return JsonGrammar({"x-guidance": options_of(spacing), **rewritten}, tuple(rewriter.relaxed), shape)
 
 
 @dataclass(frozen=True, slots=True)

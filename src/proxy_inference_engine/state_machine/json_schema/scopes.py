@@ -10,9 +10,8 @@ from urllib.parse import unquote, urldefrag
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers, own_id
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema
-from proxy_inference_engine.state_machine.json_schema.places import Address, mapped, pointer
+from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers
+from proxy_inference_engine.state_machine.json_schema.keywords import Address, Schema, mapped, own_id, pointer
 
 # The keyword for it that a draft has.
 DYNAMIC = {2019: "$recursiveRef", 2020: "$dynamicRef"}

@@ -16,8 +16,7 @@ from proxy_inference_engine.state_machine.json_schema.differing import (
     keys_of,
     other_keys,
 )
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema, kinds_of
-from proxy_inference_engine.state_machine.json_schema.places import children
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.certain import Certainty
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Unwatchable, other_keys
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, mapped
 from proxy_inference_engine.state_machine.json_schema.patterns import do_meet
-from proxy_inference_engine.state_machine.json_schema.places import children, mapped
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.json_schema.shaping import Shaper

@@ -84,7 +84,7 @@ class SqliteDatabase:
 
     @property
     def may_tidy(self) -> bool:
-        """It can wait for a checkpoint, and the log does not grow meanwhile."""
+        """Whether to tidy up now: it can wait for the end of a checkpoint, and the log does not grow meanwhile."""
         return self._checkpoints is None or not self._checkpoints.is_running
 
     @contextmanager

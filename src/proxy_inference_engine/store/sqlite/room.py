@@ -69,7 +69,7 @@ class Room:
 
 
 def _empty_log(connection: StoreConnection, busy_seconds: float) -> None:
-    """So that it begins anew, in the room it has. Whoever else is emptying it comes first, and SQLite does not wait."""
+    """Let the log begin anew, in the room it has. Whoever else empties it comes first, and SQLite does not wait."""
     deadline = time.monotonic() + busy_seconds
     while connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)

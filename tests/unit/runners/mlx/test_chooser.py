@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.base import Logits, Want
-from proxy_inference_engine.sampling.draws import stream_key, uniform
-from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler
+from proxy_inference_engine.sampling.sampler import InvalidLogits, Sampler, stream_key, uniform
 from proxy_inference_engine.types import Sampling
 from tests.wider import wider
 

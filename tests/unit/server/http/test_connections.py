@@ -1,12 +1,14 @@
 """One connection more than there may be: who does nothing makes way, the longest idle first; who is answered stays."""
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import pytest
 
 from proxy_inference_engine.server.http import connections
-from proxy_inference_engine.server.http.connections import make_way
+from proxy_inference_engine.server.http.connections import WANTED_FILES, make_way
 
 LOCAL, FAR, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
 
@@ -97,3 +99,25 @@ def test_many_may_be_behind_a_proxy() -> None:
     assert closed(everybody) == []
     assert make_way(everybody[-1], everybody, lambda address: address == OTHER)
     assert closed(everybody) == [0]
+
+
+# Open files
+
+PROGRAM = (
+    "import resource; from proxy_inference_engine.server.http.connections import allow_files; allow_files()\n"
+    "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ("ulimit -S -n 1024", WANTED_FILES),
+        (f"ulimit -S -n {WANTED_FILES + 1}", WANTED_FILES + 1),
+        ("ulimit -S -n 300; ulimit -H -n 500", 500),
+    ],
+)
+def test_the_limit_is_raised_as_far_as_it_may_be(limits: str, expected: int) -> None:
+    command = ["sh", "-c", f'{limits}; exec "$0" -c "$1"', sys.executable, PROGRAM]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert answer.stdout.strip() == str(expected), answer.stderr

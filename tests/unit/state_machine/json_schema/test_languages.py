@@ -51,7 +51,19 @@ PATTERNS = [
     "(?<name>a)b",
     "a^b",
     "a$b",
+    "^(?!^a)",
+    "^(?=^a)(?!^.b)",
+    "^(?=(^|b)1)",
+    "^(?!a|^b)",
+    "(?!^a)b",
+    "(?=^|a)1",
+    "(^|a)^b",
+    "^a(?!^b)",
+    "^(^a|b)+$",
 ]
+
+# Refused: an assertion that is repeated, and an anchor that stands at the beginning of some words and not of others.
+UNREAD = {"^((?!ab).)*$", "^(^a|b)+$", "(^|a)^b"}
 
 
 def is_found(pattern: str, word: str) -> bool:
@@ -65,7 +77,7 @@ def test_membership_and_complement(pattern: str) -> None:
     try:
         language = language_of(pattern)
     except RegexError as error:
-        assert pattern == "^((?!ab).)*$", error
+        assert pattern in UNREAD, error
         return
     found = [is_found(pattern, word) for word in WORDS]
     assert members(language) == found

@@ -56,7 +56,7 @@ class AttentionGraph:
         return np.array(np.ctypeslib.as_array(ctypes.cast(self._data(self._result), POINTER(c_float)), found))
 
     def expected(self) -> Floats:
-        """The same by its formula, for tests."""
+        """What the graph has to compute, by attention's formula in float64: for tests."""
         queries, keys, values, mask = (array.astype(np.float64) for array in self._arrays)
         group = self._shape.num_heads // self._shape.num_kv_heads
         keys, values = (np.repeat(side, group, axis=1) for side in (keys, values))

@@ -52,7 +52,7 @@ class Product:
 
     @property
     def variants(self) -> list[str]:
-        """Those that this processor can run, the best first: that one is used."""
+        """The variants that this processor can run. The first is the best, and the one that is used."""
         return list(itertools.takewhile(bool, map(self._name, itertools.count())))
 
     def _name(self, which: int) -> str:

@@ -62,13 +62,16 @@ class Decoder:
         self._angles = mx.concatenate([mx.cos(angles), mx.sin(angles)], axis=-1)
         mx.eval(self._angles)
 
-    def logits(self, ids: mx.array, where: Where, turns: mx.array) -> mx.array:
-        """Logits of the last token of every row of ids (rows, tokens), whose first token has the position `turns`."""
+    def logits(self, ids: mx.array, where: Where, turns: mx.array, last: mx.array) -> mx.array:
+        """Logits of every row of ids (rows, tokens), whose first token has the position `turns`; of all tokens, `last`
+        says whose."""
         rows, tokens = ids.shape
         where = where._replace(turns=turns, angles=self._angles)
         hidden = self._weights.embedding(ids.reshape(-1))
-        compute = self._compute_one if rows * tokens == 1 else self._compute_many
-        return compute(hidden, where, tokens)
+        if rows * tokens == 1:
+            return self._compute_one(hidden, where)
+        normed = self._compute_many(hidden, where, tokens)
+        return (normed if tokens == 1 else normed[last]) @ self._weights.head.T
 
     def prompt(self, row: SlotRow) -> tuple[mx.array, mx.array]:
         """Logits of the last positions of a long row, (num_logits, vocabulary), and what has to be computed for its K
@@ -97,17 +100,18 @@ class Decoder:
         """The norm that follows each layer: that of the next one, or the last."""
         return [*(layer.norm for layer in self._weights.layers[1:]), self._weights.norm]
 
-    def _compute_one(self, hidden: mx.array, where: Where, tokens: int) -> mx.array:
+    def _compute_one(self, hidden: mx.array, where: Where) -> mx.array:
         product = self._products.product
         for layer in self._weights.layers:
             qkv = product(hidden, layer.qkv, norm=layer.norm)
-            found = self._attend(qkv, layer, where, tokens, ahead=layer.out)
+            found = self._attend(qkv, layer, where, 1, ahead=layer.out)
             hidden = product(found, layer.out, added=hidden)
             gated = product(hidden, layer.gate_up, norm=layer.inner_norm, is_gated=True)
             hidden = product(gated, layer.down, added=hidden)
         return product(hidden, self._weights.head, norm=self._weights.norm)
 
     def _compute_many(self, hidden: mx.array, where: Where, tokens: int) -> mx.array:
+        """What the head is given, of all tokens."""
         layers, products = self._weights.layers, self._products
         normed = mx.fast.rms_norm(hidden, layers[0].norm.weights, layers[0].norm.eps)
         for layer, following in zip(layers, self._following_norms(), strict=True):
@@ -115,20 +119,12 @@ class Decoder:
             hidden, normed = products.add_norm(hidden, found @ layer.out.T, layer.inner_norm)
             gated = products.gate(normed @ layer.gate_up.T)
             hidden, normed = products.add_norm(hidden, gated @ layer.down.T, following)
-        return _last(normed, where, tokens) @ self._weights.head.T
+        return normed
 
     def _attend(
         self, qkv: mx.array, layer: _Layer, where: Where, tokens: int, ahead: mx.array | None = None
     ) -> mx.array:
-        new = joined(qkv.reshape(-1, tokens, qkv.shape[-1]), self._kernels.shape)
-        return self._kernels.attend(new, layer.attention, where, ahead).reshape(qkv.shape[0], -1)
-
-
-def _last(hidden: mx.array, where: Where, tokens: int) -> mx.array:
-    """The hidden state of the last token that counts in every row, (rows, width)."""
-    if tokens == 1:
-        return hidden
-    return hidden[mx.arange(where.num_rows) * tokens + where.counts[: where.num_rows] - 1]
+        return self._kernels.attend(joined(qkv, tokens, self._kernels.shape), layer.attention, where, ahead)
 
 
 def make_decoder(model: nn.Module, kernels: Kernels) -> Decoder | None:

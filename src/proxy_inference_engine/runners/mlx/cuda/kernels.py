@@ -113,11 +113,11 @@ def apart(queries: mx.array, keys: mx.array, values: mx.array) -> New:
     return New((queries, keys, values), queries.shape[1], queries.shape[2], queries.shape, is_joined=False)
 
 
-def joined(array: mx.array, shape: PoolShape) -> New:
-    """From one array (rows, tokens, heads × width) of all three; attention gives as much as the queries are of it."""
-    rows, tokens, size = array.shape
+def joined(array: mx.array, num_tokens: int, shape: PoolShape) -> New:
+    """From one array (rows × tokens, heads × width) of all three; attention gives as much as the queries are of it."""
+    num_places, size = array.shape
     num_queries = size // shape.width - 2 * shape.heads
-    return New((array,) * 3, num_queries, tokens, (rows, tokens, num_queries * shape.width), is_joined=True)
+    return New((array,) * 3, num_queries, num_tokens, (num_places, num_queries * shape.width), is_joined=True)
 
 
 class _Plan(NamedTuple):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -104,7 +105,10 @@ class Pool:
     def forward_batch(self, batch: Batch) -> mx.array:
         slots, counts, starts = self._kept(batch.slots), self._kept(batch.counts), self._starts(batch)
         turns = starts if batch.turns is batch.starts else on_device(mx.array(batch.turns))
-        logits, following = self._compiled(batch.ids, slots, starts, turns, counts, self._num_parts(batch))
+        last = self._kept(
+            batch.last
+        )  # counted here: for such arithmetic MLX would compile a kernel, which takes seconds
+        logits, following = self._compiled(batch.ids, slots, starts, turns, counts, last, self._num_parts(batch))
         self._following = _Following(batch.slots, batch.starts + batch.counts, following)
         return logits
 
@@ -131,17 +135,23 @@ class Pool:
         return 1 << (useful.bit_length() - 1)
 
     def _compute(
-        self, ids: mx.array, slots: mx.array, starts: mx.array, turns: mx.array, counts: mx.array, num_parts: int
+        self,
+        ids: mx.array,
+        slots: mx.array,
+        starts: mx.array,
+        turns: mx.array,
+        counts: mx.array,
+        last: mx.array,
+        num_parts: int,
     ) -> tuple[mx.array, mx.array]:
         """Logits, and where the rows start next."""
         num_rows = ids.shape[0]
         where, following = Where(num_rows, slots, starts, counts, num_parts), starts + counts
         if self._decoder is not None:
-            return self._decoder.logits(ids, where, turns), following
+            return self._decoder.logits(ids, where, turns, last[:num_rows]), following
         of_rows = [_BatchView(self, layer, where, turns[:num_rows]) for layer in range(self.kernels.shape.layers)]
         views: list[Any] = list(of_rows)
-        rows, last = mx.arange(num_rows), counts[:num_rows] - 1
-        pick = (lambda hidden: hidden) if ids.shape[1] == 1 else (lambda hidden: hidden[rows, last][:, None])
+        pick = (lambda hidden: hidden) if ids.shape[1] == 1 else partial(_pick, last[:num_rows])
         return self._head.logits(ids, views, pick).reshape(num_rows, -1), following
 
     def forward(self, rows: Sequence[SlotRow]) -> list[mx.array]:
@@ -198,6 +208,11 @@ class Pool:
             at += count
         sources = (segment.arrays[0] for segment in segments)
         mx.async_eval([self.kernels.store(*each) for each in zip(sources, upload(places), strict=True)])
+
+
+def _pick(last: mx.array, hidden: mx.array) -> mx.array:
+    """Of hidden states (rows, tokens, width) those of the last tokens, (rows, 1, width)."""
+    return hidden.reshape(-1, hidden.shape[-1])[last][:, None]
 
 
 def _intercept() -> None:

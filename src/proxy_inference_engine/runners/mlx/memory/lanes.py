@@ -1,6 +1,7 @@
 """Which kind of KV memory a model needs: decided by the caches that mlx-lm makes for it, and proved by a trial."""
 
 import logging
+from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
@@ -47,9 +48,11 @@ def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: 
     _log.info("compiling kernels for this device")
     pool = Pool(head, shape, keys[0].dtype)
     decoder = make_decoder(model, pool.kernels)
+    trial_ids = ordinary_ids(logits.shape[-1], _TRIAL_TOKENS)
+    expected = _expected(model, head, trial_ids)
     for way in (None,) if decoder is None else (decoder, None):
         pool.use(way)
-        difference = _trial(pool, SlotMemory(model, head, len(caches)), ordinary_ids(logits.shape[-1], _TRIAL_TOKENS))
+        difference = _trial(pool, trial_ids, expected)
         if difference <= _MAX_DIFFERENCE:
             pool.restore(0, [pool.export(0, 0, 1)], 1)  # these too are compiled now, and not when a client waits
             return pool
@@ -58,27 +61,37 @@ def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: 
     return None
 
 
-def _trial(pool: Pool, slots: SlotMemory, ids: list[int]) -> float:
-    """How much two ways to compute the same few tokens differ, as a part of what their logits spread."""
+def _trial(pool: Pool, trial_ids: list[int], expected: NDArray[np.float32]) -> float:
+    """How much what the pool computes differs from the model, as a part of what logits spread."""
     try:
-        found = [_try(memory, ids) for memory in (pool, slots)]
+        found = np.concatenate(list(_found(pool, trial_ids)))
     except Exception:
         _log.exception("our kernels could not compute this model")
         return float("inf")
-    difference = float(np.sqrt(np.square(found[0] - found[1]).mean()) / found[1].std())
+    difference = float(np.sqrt(np.square(found - expected).mean()) / expected.std())
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _try(memory: Memory, trial_ids: list[int]) -> NDArray[np.float32]:
-    """Logits after both halves of a prompt that is computed alone, a batch of one token, and one of many."""
-    found, start = [], 0
-    for _ in range(2):
-        (logits,) = memory.forward([SlotRow(0, start, mx.array(trial_ids), 1)])
-        mx.eval(memory.started())
-        found.append(np.array(logits.astype(mx.float32)))
-        start += len(trial_ids)
-    for ids in (trial_ids[:1], trial_ids[:8]):
-        numbers = (np.array([n], np.int32) for n in (0, start, start, len(ids)))
-        found.append(np.array(memory.forward_batch(Batch(mx.array([ids]), *numbers)).astype(mx.float32)))
+def _found(pool: Pool, trial_ids: list[int]) -> Iterator[NDArray[np.float32]]:
+    """Logits after each piece: two of a prompt that is computed alone, then two batches."""
+    start = 0
+    for ids in _pieces(trial_ids):
+        if start < 2 * len(trial_ids):
+            (logits,) = pool.forward([SlotRow(0, start, mx.array(ids), 1)])
+            mx.eval(pool.started())
+        else:
+            numbers = (np.array([n], np.int32) for n in (0, start, start, len(ids)))
+            logits = pool.forward_batch(Batch(mx.array([ids]), *numbers))
+        yield np.array(logits.astype(mx.float32))
         start += len(ids)
-    return np.concatenate(found)
+
+
+def _expected(model: nn.Module, head: OutputHead, trial_ids: list[int]) -> NDArray[np.float32]:
+    """The same from the model's own layers and caches, whose kernels MLX has ready: compiling takes seconds each."""
+    caches = make_prompt_cache(model)
+    found = (head.logits(mx.array([ids]), caches, lambda hidden: hidden[:, -1:]) for ids in _pieces(trial_ids))
+    return np.concatenate([np.array(logits.reshape(1, -1).astype(mx.float32)) for logits in found])
+
+
+def _pieces(trial_ids: list[int]) -> list[list[int]]:
+    return [trial_ids, trial_ids, trial_ids[:1], trial_ids[:8]]

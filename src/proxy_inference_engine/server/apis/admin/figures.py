@@ -99,7 +99,7 @@ def _node(node: NodeView, model: ServedModel, reader: str | None) -> dict[str, A
 
 
 def _text(node: NodeView, model: ServedModel) -> str:
-    """How it begins. Images have ids below zero, and no text."""
+    """How the text of a node begins. Images have ids below zero, and no text."""
     tokenizer = model.answerer.tokenizer
     pieces = (tokenizer.token_bytes(int(id_)) for id_ in node.first_ids if id_ >= 0)
     return b"".join(pieces).decode(errors="replace")[:_MAX_TEXT_CHARS]

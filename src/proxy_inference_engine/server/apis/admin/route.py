@@ -39,9 +39,11 @@ async def list_requests(http: HttpRequest) -> Response:
 
 
 def _running(http: HttpRequest) -> list[dict[str, Any]]:
-    """All but the one that asks."""
+    """All but the one that asks. A response in the background is one, also while its first request looks on."""
     state, mine = state_of(http), visit_of(http.scope)
-    data = [_request(id_, scope) for id_, scope in state.visits if visit_of(scope) is not mine]
+    answers = [run.answer for _, _, run in state.runs.in_background() if run.answer is not None]
+    visits = [(id_, scope, visit_of(scope)) for id_, scope in state.visits]
+    data = [_request(id_, scope) for id_, scope, visit in visits if visit is not mine and visit.answer not in answers]
     return data + _background(state)
 
 

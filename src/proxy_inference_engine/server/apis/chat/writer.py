@@ -132,12 +132,19 @@ class ChatFrames:
         self._logprobs = ChatTexts()
         self._num_begun = 0  # choices whose role was said
         self._lacking: set[int] = set()  # choices that have said nothing but their role, with no content, and thoughts
+        # What stands around the text of those that have begun to say it, where nothing else changes.
+        self._around: dict[int, tuple[str, str]] = {}
+        self._tells_timings = told is not None
 
     def feed(self, step: Step) -> str:
         frames = self._roles()
         last = len(step) - 1 if self._counts.are_final else None
         for number, (choice, event) in enumerate(step):
-            frames += self._frame(choice, event, number == last)
+            around = self._around.get(choice)
+            if around is not None and isinstance(event, TextDelta):  # nearly always
+                frames += f"{around[0]}{dumps(event.text)}{around[1]}"
+            else:
+                frames += self._frame(choice, event, number == last)
         return frames
 
     def _roles(self) -> str:
@@ -148,7 +155,7 @@ class ChatFrames:
         return frames
 
     def _roles_until(self, choice: int, *, has_content: bool) -> str:
-        """Those of earlier choices come first, even if these have nothing to say yet."""
+        """The roles of all choices up to this one that have none yet: the first chunk of each, in order."""
         frames = ""
         while self._num_begun < choice:
             frames += self._role(has_content=not self._shapes[self._num_begun].may_call)
@@ -173,6 +180,7 @@ class ChatFrames:
     def _said(self, choice: int, event: Event, is_last: bool) -> str:
         match event:
             case TextDelta(text, logprobs):
+                self._note_around(choice)
                 return self._delta(choice, f'"content":{dumps(text)}', self._entries(choice, logprobs))
             case ReasoningDelta(text):
                 return self._delta(choice, f'"reasoning_content":{dumps(text)}')
@@ -189,6 +197,11 @@ class ChatFrames:
                 raise error
             case _:
                 assert_never(event)
+
+    def _note_around(self, choice: int) -> None:
+        if not self._tells_timings and not self._shapes[choice].has_logprobs:
+            before = f'{{"index":{choice},"delta":{{"content":'
+            self._around[choice] = self._writer.around(before, '},"logprobs":null,"finish_reason":null}')
 
     def _entries(self, choice: int, logprobs: Sequence[TokenLogprob]) -> str:
         if not self._shapes[choice].has_logprobs:

@@ -59,7 +59,7 @@ def make_ask(body: CountRequest, model: ServedModel, tenant: str, sealer: Sealer
 
 
 def _check_thread(body: CountRequest) -> None:
-    """Its clients send the whole conversation once they are told so in these words."""
+    """Refuse a thread. Anthropic's clients send the whole conversation once they are told so in these words."""
     if body.thread is not None:
         error = InvalidRequest("Threads are not kept here: send the whole conversation.", param="thread")
         error.details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
@@ -99,7 +99,7 @@ def _limits(body: CountRequest) -> LimitWishes:
 
 
 def make_tools(body: CountRequest) -> tuple[Tool, ...]:
-    """Those that the client runs itself; the others are skipped, and named among what is ignored."""
+    """The tools that the client runs itself; others are skipped, and named among what is ignored."""
     made: dict[str, Tool] = {}
     for index, tool in _offered(body):
         if tool.name in made:

@@ -78,7 +78,7 @@ def _ask(body: OllamaFields, prompt: ChatPrompt | RawPrompt, demand: Demand, ten
 
 
 def _check_raw(body: OllamaGenerate) -> None:
-    """Neither a raw prompt nor a gap to fill goes through the chat template."""
+    """Refuse fields of the chat template beside a raw prompt or a gap to fill, which never go through it."""
     why = "with 'raw'" if body.raw else "with 'suffix'"
     for param, value in (("system", body.system), ("images", body.images), ("format", body.suffix and body.format)):
         if value:
@@ -184,7 +184,7 @@ def _contents(message: OllamaMessage, param: str) -> tuple[Content, ...]:
 
 
 def _images(images: Sequence[str], param: str) -> Iterator[Content]:
-    """They come before the text, as here they always do."""
+    """The images of a message as contents. In Ollama's API they always come before the text."""
     for place, image in enumerate(images):
         # Of which kind it is its bytes say, whatever the URL does.
         url = image if image.startswith("data:") else f"data:image/png;base64,{image}"

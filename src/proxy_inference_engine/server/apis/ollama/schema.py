@@ -132,7 +132,7 @@ class OllamaFields(OpenBody):
 
     @property
     def says_nothing(self) -> bool:
-        """It only asks for the model to be there, or to go."""
+        """Whether the body has no prompt: it only asks for the model to be there, or to go."""
         return True
 
     @property

@@ -135,12 +135,14 @@ def _text(text: TextOptions) -> dict[str, Any]:
 
 
 def response_usage(counts: Counts) -> dict[str, Any]:
+    """Also of an answer that was cancelled or broke: what was written until then."""
+    num_tokens = counts.num_so_far()
     return {
         "input_tokens": counts.num_prompt_tokens,
         "input_tokens_details": {"cached_tokens": counts.num_cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": counts.num_tokens,
+        "output_tokens": num_tokens,
         "output_tokens_details": {"reasoning_tokens": counts.num_reasoning_tokens},
-        "total_tokens": counts.num_prompt_tokens + counts.num_tokens,
+        "total_tokens": counts.num_prompt_tokens + num_tokens,
     }
 
 

@@ -53,7 +53,7 @@ def qualified(name: str, namespace: str | None) -> str:
 
 
 def offered_tools(tools: Sequence[AnyTool], items: Sequence[AnyItem] = (), num_earlier: int = 0) -> OfferedTools:
-    """Those of the body, and those that items brought; of two with one name the later. `num_earlier` items were stored.
+    """The tools of the body and of the items, of two with one name the later; the first `num_earlier` were stored.
 
     Raises InvalidRequest where a body has one name twice: a call says nothing else.
     """
@@ -136,7 +136,7 @@ def takes_anything(grammar: FlatGrammar) -> bool:
 
 
 def hosted_tools(tools: Sequence[AnyTool], param: str = "tools") -> Iterator[str]:
-    """Those that nothing here can run, by place and type."""
+    """The tools that nothing here can run, by place and type."""
     for index, tool in enumerate(tools):
         if isinstance(tool, HostedTool):
             yield f"{param}[{index}]:{tool.type}"

@@ -79,7 +79,7 @@ async def start_response(
             is_background=body.background,
             off_loop=exchange.threads,
             check=None if keeper is None else lambda: keeper.check_said(writer.num_chars),
-            lease=exchange.lease.share(),
+            lease=exchange.lease.hand_on(),
         )
         state.runs.start(tenant, ask.id, run, state.drain)
         if body.background:

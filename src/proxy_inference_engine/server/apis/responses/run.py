@@ -72,7 +72,7 @@ def numbered(events: Sequence[Wire], first: int) -> list[str]:
 
 
 def numbered_long(events: Sequence[Wire], first: int) -> list[str]:
-    """The same, in a thread: written in pieces, so that the event loop gets its turns."""
+    """Long events as numbered frames. In a thread: written in pieces, so that the event loop gets its turns."""
     return [
         _frame(event, "".join(pieces({**event, "sequence_number": first + number})))
         for number, event in enumerate(events)
@@ -279,7 +279,7 @@ class ResponseRuns:
         return [each for each in runs if each[2].is_background and not each[2].log.is_over]
 
     def unsaved(self) -> list[tuple[str, str, ResponseRun]]:
-        """Those of the background whose end could not be stored, while that is not known in the store."""
+        """Runs in the background whose end could not be stored, while the store does not know that."""
         runs = ((owner, id_, run) for (owner, id_), run in self._runs.items())
         return [each for each in runs if each[2].is_background and each[2].is_lost]
 

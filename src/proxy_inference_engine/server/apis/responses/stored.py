@@ -12,7 +12,7 @@ from proxy_inference_engine.server.apis.responses.conversations import parse_ite
 from proxy_inference_engine.server.apis.responses.history import given_items, unpacked
 from proxy_inference_engine.server.apis.responses.route import follow
 from proxy_inference_engine.server.apis.responses.run import FrameLog, ResponseRun, numbered
-from proxy_inference_engine.server.apis.responses.telling import TELL_SECONDS
+from proxy_inference_engine.server.apis.responses.teller import TELL_SECONDS
 from proxy_inference_engine.server.apis.responses.writer import lost_events
 from proxy_inference_engine.server.apis.shared.pages import cut_page
 from proxy_inference_engine.server.apis.shared.route import json_response, state_of, write_json

@@ -174,7 +174,7 @@ class TextColumns:
             self._top_starts.append(len(self._top_values))
 
     def wire(self) -> dict[str, Any]:
-        """As they are in JSON."""
+        """The columns as they are in JSON."""
         num = len(self._tokens)
         return {
             "tokens": JsonItems(num, self._tokens.__getitem__),
@@ -251,6 +251,10 @@ class ChunkWriter:
             return self.telling_chunk(choice, self._told())
         return f"{self._start}{choice}{self._end}"
 
+    def around(self, before: str, after: str) -> tuple[str, str]:
+        """What stands before and after what changes in a choice, of chunks that tell nothing else."""
+        return f"{self._start}{before}", f"{after}{self._end}"
+
     def telling_chunk(self, choice: str, told: dict[str, Any]) -> str:
         """With more fields beside the choices."""
         return f"{self._start}{choice}],{dumps(told)[1:-1]}{self._usage_field}}}\n\n"
@@ -295,7 +299,7 @@ def timings_body(counts: Counts) -> dict[str, float]:
 
 
 def running_timings(counts: Counts) -> dict[str, Any]:
-    """As they are while tokens come, by this side's clock."""
+    """The timings of an answer while its tokens come, by this side's clock."""
     now = monotonic()
     read_at = now if counts.read_at is None else counts.read_at
     num_tokens, num_computed = counts.num_so_far(), counts.num_prompt_tokens - counts.num_cached_tokens

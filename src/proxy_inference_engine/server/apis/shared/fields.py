@@ -70,7 +70,7 @@ class OpenSchema(RequestSchema):
     model_config = ConfigDict(extra="allow")
 
     def extras(self, path: str) -> Iterator[str]:
-        """What it does not know and was sent with something in it, under the path of what it stands in."""
+        """Unknown fields that were sent with something in them, under the path of what they stand in."""
         for name, value in (self.model_extra or {}).items():
             if value is not None and value not in ([], {}, ""):
                 yield path + shorten(name)
@@ -253,7 +253,7 @@ class GenerationFields(WithoutEffect):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Of these, those that change nothing here."""
+        """The fields of the body that change nothing here, by name."""
         return self._ignored
 
     @field_validator("stream_options")

@@ -118,7 +118,7 @@ class _Said(NamedTuple):
 
 
 def _said(body: ReasoningFields, effort: str | None) -> list[_Said]:
-    """They all say the same."""
+    """What the fields of a body say, which is all the same. Raises InvalidRequest where two of them differ."""
     inner = body.chat_template_kwargs.get(SWITCH)
     if inner is not None and not isinstance(inner, bool):
         raise InvalidRequest(f"Invalid value for {PARAM}: a boolean is expected.", param=_INNER)

@@ -248,7 +248,7 @@ class Chat {
     if (this.running !== answer) return;
     this.running = null;
     if (answer.error?.status === 401) this.context.fail(answer.error);
-    else this.context.say(turn.error ? "" : "The answer is complete.");
+    else this.context.say(turn.error ? "" : turn.isStopped ? "The answer was stopped." : "The answer is complete.");
     this.show();
     this.picker.refresh();
   }

@@ -7,6 +7,8 @@ const IDLE = /^(Accepted and without effect|Of the format)/; // what comes last
 const METHODS = ["post", "get", "delete", "head"];
 const $ = (id) => document.getElementById(id);
 
+// A path may be broken after each slash.
+const breakable = (path) => path.split(/(?<=\/)/).flatMap((part) => [part, document.createElement("wbr")]);
 const idOf = (method, path) => `${method}-${path}`.replace(/[^a-z0-9]+/gi, "-").replace(/-+$/, "");
 const named = (schema) => schema?.$ref?.split("/").pop() ?? null;
 
@@ -155,7 +157,7 @@ class Page {
         "a",
         { href: `#${idOf(each.method, each.path)}` },
         element("span", { class: `method ${each.method.toUpperCase()}`, textContent: each.method.toUpperCase() }),
-        each.path,
+        element("span", {}, ...breakable(each.path)),
       );
     $("routes").replaceChildren(
       ...tags.flatMap((tag) => [element("h2", { textContent: tag }), ...found.filter((each) => each.tags[0] === tag).map(link)]),

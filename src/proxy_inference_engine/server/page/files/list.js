@@ -33,7 +33,7 @@ function rename(talk, chat) {
 
 export function talkList(chat) {
   const { context } = chat;
-  const search = element("input", { id: "search", type: "search", placeholder: "Search", "aria-label": "Search conversations" });
+  const search = element("input", { id: "search", type: "search", placeholder: "Search conversations", "aria-label": "Search conversations" });
   const rows = element("ul", { id: "talks" });
   const file = element("input", { id: "import", type: "file", accept: "application/json,.json", "aria-label": "Import conversations" });
 

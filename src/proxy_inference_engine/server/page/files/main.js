@@ -77,8 +77,8 @@ async function show() {
     else undo();
   } catch (error) {
     console.error(error);
-    // A module that cannot be had: the server has ended, or has other files now.
-    const advice = error instanceof TypeError && /import/i.test(error.message) ? "Reload the page." : error.message;
+    const isMissing = error instanceof TypeError && /import/i.test(error.message);
+    const advice = isMissing ? "The server has ended, or has another page by now: reload this one." : error.message;
     say(`${view.title} could not be shown. ${advice}`, true);
   }
 }
@@ -111,4 +111,6 @@ $("side-foot").append(
 $("menu").addEventListener("click", () => openSide(!$("side").classList.contains("open")));
 $("view").addEventListener("click", () => openSide(false));
 window.addEventListener("hashchange", show);
-show();
+await show();
+// The other views too, before they are wanted: also when the server has ended they open, and say so.
+await Promise.allSettled(VIEWS.map((view) => view.load()));

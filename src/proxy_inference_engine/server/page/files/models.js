@@ -74,7 +74,7 @@ export function mount(root, context) {
 }
 
 function memoryBar(status) {
-  if (!status.max_memory_bytes) return [element("span", { class: "chip", textContent: "one model, with the memory it found" })];
+  if (!status.max_memory_bytes) return [element("span", { class: "chip", textContent: "one model; memory is not counted" })];
   const bar = element("meter", { min: 0, max: status.max_memory_bytes, value: status.memory_bytes, "aria-label": "Memory of all models" });
   return [element("span", { class: "quiet", textContent: `${bytes(status.memory_bytes)} of ${bytes(status.max_memory_bytes)}` }), bar];
 }
@@ -145,12 +145,14 @@ function makeCard(first, { act, pathOf, context }) {
     pin.setAttribute("aria-pressed", String(model.is_pinned));
     pin.title = model.is_pinned ? "It is never unloaded to make room. Press to let it go." : "Never unload it to make room.";
     facts.replaceChildren(
-      ...rows().flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]),
+      ...rows().map(([name, value]) =>
+        element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })),
+      ),
     );
   }
 
   function rows() {
-    const told = [["memory", model.memory_bytes ? bytes(model.memory_bytes) : model.state === "ready" ? "what it found" : "none"]];
+    const told = [["memory", model.memory_bytes ? bytes(model.memory_bytes) : model.state === "ready" ? "not counted" : "none"]];
     if (model.context_length) told.push(["context", `${count(model.context_length)} tokens`]);
     told.push(["answering", `${model.running}${model.waiting ? `, ${model.waiting} wait` : ""}`], ["last used", ago(model.last_used_at)]);
     if (model.progress?.step && model.state === "loading") told.push(["busy with", model.progress.step]);

@@ -184,6 +184,7 @@ export function mount(root, context) {
     proof.replaceChildren();
     counts.textContent = "";
     showGo();
+    if (answer.getBoundingClientRect().top > innerHeight / 2) answer.scrollIntoView(); // on a phone it is below
     const body = {
       model: picker.value,
       messages: [{ role: "user", content: question.value }],

@@ -73,11 +73,13 @@ function pasting(context, again) {
     placeholder: "Tools as JSON: one or a list, as OpenAI, Anthropic or MCP write them",
     "aria-label": "Tools as JSON",
   });
+  const told = element("p", { class: "error", role: "alert", hidden: true });
   const form = element(
     "form",
     { class: "card stack" },
     element("h3", { textContent: "Paste tools" }),
     box,
+    told,
     element(
       "div",
       { class: "row end" },
@@ -87,6 +89,7 @@ function pasting(context, again) {
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
+    told.hidden = true;
     try {
       const tools = toolbox.parsed(box.value);
       toolbox.add(tools);
@@ -94,7 +97,8 @@ function pasting(context, again) {
       context.say(`${count(tools)} added.`);
       again();
     } catch (error) {
-      context.say(error instanceof SyntaxError ? `This is no JSON: ${error.message}` : error.message, true);
+      told.textContent = error instanceof SyntaxError ? `This is no JSON: ${error.message}` : error.message;
+      told.hidden = false;
     }
   });
   return form;

@@ -38,8 +38,16 @@ const words = (node) =>
     `key ${node.key}`,
   ].join(" · ");
 
+// What its text begins with, or how much it is, in as many words as have room.
+function labelOf(node, chars) {
+  if (node.text) return node.text.replace(/\s+/g, " ").slice(0, chars);
+  const tokens = `${count(node.tokens)} tokens`;
+  const all = node.texts > 1 ? `${tokens} · ${node.texts} texts` : tokens;
+  return [all, tokens].find((each) => each.length <= chars) ?? count(node.tokens);
+}
+
 function block({ node, left, width, top, rows }, height, colour, show) {
-  const strength = node.hits ? Math.min(1, 0.35 + Math.log10(1 + node.hits) / 3) : 0.16;
+  const strength = node.hits ? Math.min(0.45, 0.2 + Math.log10(1 + node.hits) / 8) : 0.1; // its words stay readable
   const rect = svg("rect", {
     x: left + 1,
     y: top * height + 1,
@@ -56,9 +64,7 @@ function block({ node, left, width, top, rows }, height, colour, show) {
   if (width > 60 && rows * height >= 16) {
     const chars = Math.floor((width - 12) / 6.5);
     const label = svg("text", { x: left + 8, y: top * height + Math.min(rows * height, 22) / 2 + 4 });
-    label.textContent = (node.text ?? `${count(node.tokens)} tokens${node.texts > 1 ? ` · ${node.texts} texts` : ""}`)
-      .replace(/\s+/g, " ")
-      .slice(0, chars);
+    label.textContent = labelOf(node, chars);
     made.append(label);
   }
   rect.addEventListener("pointerenter", () => show(node));

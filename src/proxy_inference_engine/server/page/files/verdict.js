@@ -41,7 +41,8 @@ function costs(found) {
 function relaxed(found) {
   if (!found.relaxed.length) return [];
   const words = found.is_enforceable ? "Not enforced:" : "With strict off it is taken, without:";
-  return [line("quiet", words, " ", ...found.relaxed.slice(0, 6).flatMap((each) => [code(each), " "]))];
+  const places = found.relaxed.slice(0, 6).map((each) => each.replace(/:(?=[^:]*$)/, "/")); // "path:keyword", as a pointer
+  return [line("quiet", words, " ", ...places.flatMap((each) => [code(each), " "]))];
 }
 
 export const verdict = {

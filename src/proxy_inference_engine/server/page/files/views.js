@@ -1,4 +1,4 @@
-// The views of the page, in the order of the side bar. Each is a module of its own, loaded when it is first opened.
+// The views of the page, in the order of the side bar. Each is a module of its own, loaded when it is opened, or once the first one is.
 // It exports `mount(root, context)`, which fills `root` and returns a function that undoes what outlives its nodes.
 
 export const VIEWS = [

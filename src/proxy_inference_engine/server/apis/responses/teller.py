@@ -52,7 +52,7 @@ class Teller:
                 self._runs.drop(*which)  # somebody deleted it, or took this server for dead
 
     async def _give_up(self) -> None:
-        """Those whose end could not be stored: to all who see only the store they would go on for ever."""
+        """Have the store fail runs whose end it could not take: whoever sees only the store would wait for ever."""
         for owner, id_, run in self._runs.unsaved():
             await self._store.give_up(owner, id_)
             run.is_given_up = True

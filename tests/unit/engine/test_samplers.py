@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from proxy_inference_engine.engine.sequence import Samplers
 from proxy_inference_engine.runners.base import Logits
-from proxy_inference_engine.sampling.sampler import Sampler, Samplers
+from proxy_inference_engine.sampling.sampler import Sampler
 from proxy_inference_engine.types import Limits, Request, Sampling, State
 
 VOCABULARY = 12
