@@ -1,12 +1,7 @@
-"""How objects and strings are written, and what of a vocabulary a watch has to look at.
-
-Most tokens say the same to a watch: text inside of a string is text. So tokens are looked at by their form, what is left
-of them without what stands in strings and numbers; and by what they spell only where that could be a text that is known.
-"""
+"""How objects are written, and which tokens of a vocabulary a watch has to look at."""
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,9 +12,6 @@ from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.shapes import Shape
 
 START = "\udcff"  # stands in a lead for the beginning of an answer
-# In the form of a token, for any text inside of a string and any digits; in no text.
-SOME_TEXT, SOME_DIGITS = 0xFF, 0xFE
-_DIGITS = frozenset(b"-+.0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +33,12 @@ def marked_keys(mark: str) -> KeySpelling:
     return KeySpelling(b"", b":", mark.encode(), has_escapes=False, leads_into_object=True)
 
 
-# What stands before values that have to be watched: texts in their order, no text twice, and what is known of the values.
+# What stands before values that are watched, texts in their order, no text twice; and where items in them differ.
 Leads = dict[KeySpelling, dict[str, Shape | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenForms:
-    """Tokens by their form, as it is where a string is open or where none is."""
-
-    forms: list[bytes]
-    ids: NDArray[np.intp]  # form after form
-    starts: NDArray[np.intp]
-    special_ids: NDArray[np.intp]  # with a text that begins in the middle of them: no form tells what they do
-
-    def allowed(self, allowed: NDArray[np.bool_]) -> Iterator[tuple[bytes, NDArray[np.intp]]]:
-        """The forms that allowed tokens have, each with all its tokens."""
-        counts = np.add.reduceat(allowed[self.ids], self.starts, dtype=np.intp)
-        for index in np.flatnonzero(counts).tolist():
-            end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.ids)
-            yield self.forms[index], self.ids[self.starts[index] : end]
-
-
 class KeyTokens:
-    """The tokens of a vocabulary that can end a key, and what else a watch asks of it."""
+    """The tokens of a vocabulary that can end a key, and those that can do more to an array than go on with an item."""
 
     def __init__(self, tokenizer: Tokenizer, spelling: KeySpelling) -> None:
         self.token_bytes = tokenizer.token_bytes
@@ -72,7 +47,6 @@ class KeyTokens:
         ending = sorted((piece, token_id) for piece, token_id in pieces if spelling.closing in piece)
         self._texts = [piece for piece, _ in ending]
         self._ids = [token_id for _, token_id in ending]
-        self.ending_ids = np.array(self._ids, np.intp)
         inside = rb"(?:[^\"\\]|\\.)*" if spelling.has_escapes else rb"[^:]+"
         whole = re.compile(rb"(?:^|[{,])[ \t\n\r]*" + spelling.opening + inside + spelling.closing, re.DOTALL)
         # Tokens with a key's beginning and its end, of which there are few.
@@ -84,10 +58,34 @@ class KeyTokens:
         after = text[:-1] + bytes([text[-1] + 1])
         return self._ids[bisect_left(self._texts, text) : bisect_left(self._texts, after)]
 
+    @cached_property
+    def ids_in_array(self) -> NDArray[np.intp]:
+        """Tokens that may end an item that is no string, or begin a number: what they do is to be tried."""
+        return self._matching(rb"\A[ \t\n\r]*[\]0-9-]|,")
+
+    @cached_property
+    def ids_in_string(self) -> NDArray[np.intp]:
+        """Tokens that may end a string and go on with another item."""
+        return self._matching(rb'".*,')
+
+    @cached_property
+    def ids_elsewhere(self) -> NDArray[np.intp]:
+        """Tokens that may begin an array and end its first item."""
+        return self._matching(rb"\[.*,")
+
     def along(self, text: bytes) -> list[int]:
-        """Tokens that are the beginning of a text, or go on after it; its last byte ends a string."""
-        beginnings = (text[:length] for length in range(1, min(len(text), self._longest) + 1))
-        return [*(one for piece in beginnings for one in self._by_text.get(piece, ())), *self.beginning_with(text)]
+        """Tokens that are the beginning of a text, or go on after it."""
+        beginnings = (text[:length] for length in range(1, min(len(text), self._longest + 1)))
+        found = [token_id for piece in beginnings for token_id in self._by_text.get(piece, ())]
+        first = bisect_left(self._sorted, text)
+        while first < len(self._sorted) and self._sorted[first].startswith(text):
+            found += self._by_text[self._sorted[first]]
+            first += 1
+        return found
+
+    def _matching(self, pattern: bytes) -> NDArray[np.intp]:
+        has = re.compile(pattern, re.DOTALL).search
+        return np.array([each for text, ids in self._by_text.items() if has(text) for each in ids], np.intp)
 
     @cached_property
     def _by_text(self) -> dict[bytes, list[int]]:
@@ -97,45 +95,9 @@ class KeyTokens:
         return found
 
     @cached_property
+    def _sorted(self) -> list[bytes]:
+        return sorted(self._by_text)
+
+    @cached_property
     def _longest(self) -> int:
         return max(map(len, self._by_text), default=0)
-
-    @cached_property
-    def in_string(self) -> TokenForms:
-        return self._forms(in_string=True)
-
-    @cached_property
-    def outside(self) -> TokenForms:
-        return self._forms(in_string=False)
-
-    def _forms(self, in_string: bool) -> TokenForms:
-        by_form: dict[bytes, list[int]] = {}
-        special: list[int] = []
-        for piece, ids in self._by_text.items():
-            form = form_of(piece, in_string)
-            start = 1 if in_string else 2 if form[:1] == b'"' else 0
-            if SOME_TEXT in form[start:] or (SOME_DIGITS in form and len(form) > 1):
-                special += ids
-            elif form != bytes([SOME_TEXT]) and form:
-                by_form.setdefault(form, []).extend(ids)
-        sizes = [len(ids) for ids in by_form.values()]
-        flat = [token_id for ids in by_form.values() for token_id in ids]
-        starts = np.cumsum([0, *sizes[:-1]])
-        return TokenForms(list(by_form), np.array(flat, np.intp), starts, np.array(special, np.intp))
-
-
-def form_of(piece: bytes, in_string: bool) -> bytes:
-    """A piece of JSON without what stands in strings and numbers."""
-    form = bytearray()
-    is_escaped = False
-    for byte in piece:
-        if in_string and (is_escaped or byte != 0x22):
-            is_escaped = byte == 0x5C and not is_escaped
-            byte = SOME_TEXT
-        elif byte == 0x22:
-            in_string = not in_string
-        elif byte in _DIGITS:
-            byte = SOME_DIGITS
-        if byte not in (SOME_TEXT, SOME_DIGITS) or form[-1:] != bytes([byte]):
-            form.append(byte)
-    return bytes(form)

@@ -245,8 +245,8 @@ class RootMatcher:
         if self._grammar is None:
             return None if held is None else self._without(np.ones(self._num_tokens, np.bool_), held)
         allowed = self._work_out(self._grammar)
-        if self._watch is not None and (wrong := self._watch.held_ids(allowed)):
-            allowed = self._without(allowed, np.array(wrong, np.intp))
+        if self._watch is not None:
+            allowed = self._watched(self._watch, allowed)
         return allowed if held is None else self._without(allowed, held)
 
     def forced(self) -> list[int]:
@@ -291,6 +291,16 @@ class RootMatcher:
             raise _failure(self._grammar)
         if is_over:
             raise GrammarTooComplex("its steps take too long")
+
+    def _watched(self, watch: Watch, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """A key once more is better than no end; items that have to differ are never equal."""
+        if wrong := watch.wrong_ids(allowed):
+            allowed = allowed.copy()
+            allowed[wrong] = False
+            if not allowed.any():
+                raise GrammarFailure("nothing is left that could come between items that differ")
+        held = watch.held_ids(allowed)
+        return self._without(allowed, np.array(held, np.intp)) if held else allowed
 
     @staticmethod
     def _without(allowed: NDArray[np.bool_], held: NDArray[np.intp]) -> NDArray[np.bool_]:

@@ -1,13 +1,13 @@
 """What a watch knows of the values at one place of a schema, beside their grammar: plain data, made with the grammar.
 
-No grammar can remember what was written. So where the order of keys is free it lets any key come at any time, and where
-items have to differ any item: which are still missing, and which are there already, is for a watch to know.
+No grammar can remember what was written. So where items have to differ it lets any item come again, and which are there
+already is for a watch to know.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 MANY = 1 << 62  # as many as anybody could use up
 
@@ -20,17 +20,9 @@ class Texts(Protocol):
         ...
 
 
-class Keys(Protocol):
-    """The keys that a pattern matches."""
-
-    def has(self, text: bytes) -> bool:
-        """Whether a key is one of them, with its first quotation mark."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class Shape:
-    """The values at one place. None: nothing is known of those of a kind, and nothing has to be."""
+    """The values at one place. None: there is nothing to watch in those of a kind."""
 
     object: "ObjectShape | None" = None
     array: "ArrayShape | None" = None
@@ -38,73 +30,64 @@ class Shape:
 
 @dataclass(slots=True, eq=False)
 class ObjectShape:
-    """Objects, by their keys as they are written. Free: the watch alone knows which keys are left, or needed."""
+    """Objects, by their keys as they are written."""
 
     names: dict[bytes, Shape | None] = field(default_factory=dict)
-    patterns: list[tuple[Keys, Shape | None]] = field(default_factory=list)
     others: Shape | None = None
-    is_free: bool = False
-    required: frozenset[bytes] = frozenset()
-    other_keys: Texts | None = None  # None: there are only the names
-
-    def has_more(self, begun: bytes, keys: frozenset[bytes]) -> bool:
-        """Whether a key that begins so can still become a new one."""
-        if any(name.startswith(begun) for name in self.names.keys() - keys):
-            return True
-        return self.other_keys is not None and self.other_keys.num_from(b'"' + begun) > 0
 
     def at(self, key: bytes) -> Shape | None:
-        key = plain_key(key) if b"\\" in key else key
-        if key in self.names:
-            return self.names[key]
-        return next((one for keys, one in self.patterns if keys.has(b'"' + key)), self.others)
+        """The place below a key."""
+        return self.names.get(plain_key(key) if b"\\" in key else key, self.others)
 
 
 @dataclass(slots=True, eq=False)
 class ArrayShape:
-    """Arrays, by the places of their items. `items` None: they may be equal."""
+    """Arrays, by the place of their items. `texts`: those of items that differ, by kind; None: they may be equal."""
 
-    prefix: tuple[Shape | None, ...] = ()
-    rest: Shape | None = None
-    items: "Items | None" = None
-
-    def at(self, index: int) -> Shape | None:
-        return self.prefix[index] if index < len(self.prefix) else self.rest
+    item: Shape | None = None
+    texts: Mapping[str, Texts] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
-    """How items differ: by their text, by a text of their own that can always go on, or by one thing more in them."""
+class DifferentItems(NamedTuple):
+    """The items of one array, scalars that differ, as far as they are written. Equal values have equal texts."""
 
-    texts: Mapping[str, Texts]  # by kind: string, number or other
-    has_objects: bool = False  # or arrays
-    key: bytes | None = None  # of the last property of an object that is always there, and can be any text
+    texts: Mapping[str, Texts]
+    used: tuple[bytes, ...] = ()
+    near: tuple[bytes, ...] = ()  # those used that begin as the item does
+    item: bytes = b""
 
-    def has_more(self, begun: bytes, near: Sequence[bytes], used: Collection[Any]) -> bool:
-        """Whether a text that begins so can still become a new one. `near` are the used ones that begin so too."""
-        kind = kind_of_text(begun)
-        texts = self.texts.get(kind)
-        if texts is None:
-            return True
-        if kind != "number":  # what the grammar lets begin can be ended
-            return not near or texts.num_from(begun) > len(near)
-        if b"." in begun and begun.endswith(b"0") and float(begun) in used:
-            return False  # one more zero is the same number
-        return texts.num_from(begun) > len(near)
+    def with_byte(self, byte: int) -> "DifferentItems":
+        item = self.item + bytes([byte])
+        return self._replace(item=item, near=tuple(text for text in self.near if text.startswith(item)))
 
-    def has_another(self, num_used: int) -> bool:
-        """Whether there is an item that was not used."""
-        return self.has_objects or sum(one.num_from(b"") for one in self.texts.values()) > num_used
+    def with_next(self) -> "DifferentItems":
+        """The item is whole, and another begins."""
+        used = (*self.used, self.item)
+        return DifferentItems(self.texts, used, used)
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.item in self.near
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the item can only become one that is there already."""
+        kind = kind_of_text(self.item)
+        if not self.near and kind != "number":
+            return False  # what the grammar lets begin can be ended; but it may write a zero with a sign
+        return self.texts[kind].num_from(self.item) <= len(self.near)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every item that there can be is there."""
+        return sum(one.num_from(b"") for one in self.texts.values()) <= len(self.used)
 
 
 def kind_of_text(text: bytes) -> str:
-    """The kind of a value by the first byte of its text."""
-    first = text[:1]
-    if first == b'"':
+    """The kind of a scalar by the first byte of its text."""
+    if text[:1] == b'"':
         return "string"
-    if first in (b"{", b"["):
-        return "object"
-    return "other" if first.isalpha() else "number"
+    return "other" if text[:1].isalpha() else "number"
 
 
 def plain_key(key: bytes) -> bytes:
@@ -117,18 +100,3 @@ def plain_key(key: bytes) -> bytes:
 
 def written_key(name: str) -> bytes:
     return json.dumps(name, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
-
-
-def value_of(text: bytes) -> Any:
-    """What makes the text of an item the same value as another: nothing of how it is written."""
-    return text if text[:1] == b'"' else _frozen(json.loads(text, strict=False))
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, bool) or value is None:
-        return ("word", value)
-    if isinstance(value, list):
-        return ("array", tuple(map(_frozen, value)))
-    if isinstance(value, dict):
-        return ("object", frozenset((name, _frozen(one)) for name, one in value.items()))
-    return value

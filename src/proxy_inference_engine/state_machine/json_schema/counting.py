@@ -16,7 +16,6 @@ from proxy_inference_engine.state_machine.shapes import MANY
 # What a backslash stands for with the character after it.
 _ESCAPES = {"n": 10, "r": 13, "b": 8, "t": 9, "f": 12, "\\": 92, '"': 34}
 _HALVES = (0xD800, 0xDFFF)
-_MAX_DIGITS = 15  # beyond them, another digit may be the same number
 Ranges = Sequence[tuple[int, int]]
 
 
@@ -29,15 +28,6 @@ class FewTexts:
     def num_from(self, begun: bytes) -> int:
         first = bisect_left(self.texts, begun)
         return bisect_left(self.texts, begun + b"\xff", first) - first
-
-
-class Numbers:
-    """Of all numbers, as few digits as tell two apart; no exponents."""
-
-    def num_from(self, begun: bytes) -> int:
-        if b"e" in begun.lower() or len(begun) > _MAX_DIGITS:
-            return 0
-        return MANY if len(begun) < _MAX_DIGITS else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +91,7 @@ class PatternStrings:
         self._edges: list[list[tuple[int, int, int]]] = [[] for _ in accepting]
         for (source, target), ranges in edges.items():
             self._edges[source] += [(low, high, target) for each in ranges for low, high in _writable(*each)]
-        self._accepting = accepting
         self._counts = _counts(accepting, self._edges)
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether a text can go on wherever it has come to."""
-        return all(count in (0, MANY) for count in self._counts)
-
-    def has(self, text: bytes) -> bool:
-        """Whether a text is one of them, without its last quotation mark."""
-        state = self._state(_read(text)[0])
-        return state is not None and self._accepting[state]
 
     def num_from(self, begun: bytes) -> int:
         chars, pending = _read(begun)

@@ -16,7 +16,7 @@ from proxy_inference_engine.state_machine.json_schema.errors import Unenforceabl
 from proxy_inference_engine.state_machine.json_schema.keywords import BRANCHING, Schema, children, kinds_of
 from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
 from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH, Rewriter
-from proxy_inference_engine.state_machine.json_schema.watching import watched
+from proxy_inference_engine.state_machine.json_schema.shaping import Shaper, without_marks
 from proxy_inference_engine.state_machine.shapes import Shape
 
 # Without \u: the library would take a named property for an unnamed one when its name is written with such escapes.
@@ -88,13 +88,15 @@ def json_grammar(
         while True:
             rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict, unwatched)
             rewritten = rewriter.result()
-            if unwatched is None:
+            if unwatched is None or not rewriter.is_marked:
                 break
-            found = watched(rewritten, any_order=any_order)
-            if found.unplaced <= unwatched:
-                rewritten, shape = found.schema, found.shape
+            shaper = Shaper(rewritten, StepBudget())
+            shape = shaper.shape()
+            if not shaper.unplaced:
+                rewritten = without_marks(rewritten)
                 break
-            unwatched |= found.unplaced
+            # Written in another way, another array may be the one that cannot be watched; then none is.
+            shape, unwatched = None, None if unwatched else shaper.unplaced
         if any_order:
             rewritten = in_any_order(rewritten)
     except RecursionError:

@@ -92,6 +92,7 @@ class Rewriter:
     def __init__(self, document: Document, is_strict: bool, unwatched: set[str] | None = None) -> None:
         """`unwatched`: paths of uniqueItems that no watch can keep; None: there is no watch."""
         self.relaxed: dict[str, None] = {}
+        self.is_marked = False  # something is left to a watch
         self._document = document
         self._unwatched = unwatched
         self._is_strict = is_strict
@@ -228,6 +229,7 @@ class Rewriter:
         if keyword == "uniqueItems" and self._unwatched is not None:
             path = self._document.path_of(spot.owner) + pointer((keyword,))
             if path not in self._unwatched and not is_every_arrangement_written(schema, self._document):
+                self.is_marked = True
                 return {DIFFERENT: path}
         try:
             lowered = lower(schema, self._document, kinds)

@@ -1,4 +1,4 @@
-"""What a watch has to know of a rewritten schema, place by place: arrays whose items differ, objects in a free order.
+"""What a watch has to know of a rewritten schema, place by place: the arrays whose items differ.
 
 A place is described by one schema or by several of which one holds, and a watch cannot tell which: what it keeps has to
 follow from all of them. Where it does not, the place is named, and the schema is written in another way.
@@ -8,15 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import (
-    DIFFERENT,
-    Together,
-    Unwatchable,
-    items_of,
-    keys_of,
-    other_keys,
-)
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of
+from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
 
@@ -34,14 +27,12 @@ class _TooMany(Exception):
 
 
 class Shaper:
-    """Makes the shape of one rewritten document. `free`: the identities of objects whose order is to be free."""
+    """Makes the shape of one rewritten document."""
 
-    def __init__(self, document: Mapping[str, Any], free: set[int], budget: StepBudget) -> None:
+    def __init__(self, document: Mapping[str, Any], budget: StepBudget) -> None:
         self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
-        self.ambiguous: set[int] = set()  # objects that cannot be told from others
         self._definitions: Mapping[str, Any] = document.get("$defs", {})
         self._root = document
-        self._free = free
         self._budget = budget
         self._shapes: dict[tuple[tuple[int, ...], ...], Shape] = {}
         self._pending: list[tuple[Shape, Cases]] = []
@@ -62,7 +53,8 @@ class Shaper:
     def _at(self, schemas: list[Schema]) -> Shape | None:
         """The shape of a place that each of some schemas may describe."""
         try:
-            cases = tuple(case for schema in schemas for case in self._cases(schema, 0))
+            found = (case for schema in schemas for case in self._cases(schema, 0))
+            cases = tuple({tuple(map(id, case)): case for case in found}.values())
             if len(cases) > MAX_CASES or len(self._shapes) > MAX_PLACES:
                 raise _TooMany
         except _TooMany:
@@ -79,7 +71,7 @@ class Shaper:
         self._budget.spend()
         if not isinstance(schema, Mapping):
             return [(_ANYTHING,)] if schema else []
-        if depth > MAX_CASES:
+        if depth > MAX_CASES or ("$ref" in schema and not schema.keys() <= {"$ref", "$defs"}):
             raise _TooMany
         if "$ref" in schema:
             return self._cases(self._definitions[schema["$ref"].removeprefix(DEFINITIONS)], depth + 1)
@@ -108,8 +100,6 @@ class Shaper:
             seen.add(id(one))
             if DIFFERENT in one:
                 self.unplaced.add(one[DIFFERENT])
-            if id(one) in self._free:
-                self.ambiguous.add(id(one))
             if "$ref" in one:
                 stack.append(self._definitions[one["$ref"].removeprefix(DEFINITIONS)])
             stack += [below for _, below in children(one)]
@@ -125,68 +115,29 @@ class Shaper:
     def _object(self, cases: list[Together]) -> ObjectShape:
         names = dict.fromkeys(name for case in cases for part in case for name in part.get("properties", ()))
         self._budget.spend(len(names) * len(cases))
-        result = ObjectShape(
-            names={written_key(name): self._at([self._property(case, name) for case in cases]) for name in names},
-            others=self._at([_all(map(_rest, case)) for case in cases]),
+        return ObjectShape(
+            {written_key(name): self._at([self._property(case, name) for case in cases]) for name in names},
+            self._at([_all(map(_rest, case)) for case in cases]),
         )
-        if len(cases) == 1:
-            self._add_patterns(result, cases[0])
-        marked = {id(part): part for case in cases for part in case if id(part) in self._free}
-        if not marked:
-            return result
-        if len(marked) > 1 or not all(any(id(part) in marked for part in case) for case in cases):
-            self.ambiguous |= marked.keys()
-            return result
-        part = next(iter(marked.values()))
-        result.is_free = True
-        result.other_keys = other_keys(part, self._budget)
-        result.required = frozenset(map(written_key, part.get("required", ())))
-        for name in part.get("required", ()):
-            result.names.setdefault(written_key(name), result.others)
-        for name, one in part["properties"].items():
-            if one is False:
-                result.names.pop(written_key(name), None)
-        return result
 
     def _property(self, case: Together, name: str) -> Schema:
         return _all(part["properties"][name] if name in part.get("properties", {}) else _rest(part) for part in case)
-
-    def _add_patterns(self, result: ObjectShape, case: Together) -> None:
-        """Where one part alone has patterns, of which no two match a name, it is known what is below a key."""
-        given = [part for part in case if part.get("patternProperties")]
-        if len(given) != 1:
-            return
-        patterns = given[0]["patternProperties"]
-        try:
-            texts = [keys_of([pattern], self._budget) for pattern in patterns]
-        except Unwatchable:
-            return
-        rest = {id(part): part.get("additionalProperties", True) if part is given[0] else _rest(part) for part in case}
-        places = [
-            self._at([_all(iter((one, *(rest[id(p)] for p in case if p is not given[0]))))])
-            for one in patterns.values()
-        ]
-        result.patterns = list(zip(texts, places, strict=True))
-        result.others = self._at([_all(iter(rest.values()))])
 
     # Arrays
 
     def _array(self, cases: list[Together]) -> ArrayShape:
         num_places = max((len(part.get("prefixItems", ())) for case in cases for part in case), default=0)
-        result = ArrayShape(
-            tuple(self._at([_item(case, index) for case in cases]) for index in range(num_places)),
-            self._at([_item(case, None) for case in cases]),
-        )
+        places = [_item(case, index) for case in cases for index in (*range(num_places), None)]
+        result = ArrayShape(self._at(places))
         paths = {part[DIFFERENT] for case in cases for part in case if DIFFERENT in part}
         if not paths:
             return result
         try:
-            if not all(any(DIFFERENT in part for part in case) for case in cases):
+            # What may come depends on nothing but what was there: not on the place, nor on which case it is.
+            if num_places or any(case != cases[0] for case in cases):
                 raise Unwatchable
-            places = [[_item(case, index) for case in cases] for index in (*range(num_places), None)]
-            items = [self._cases(one, 0) for place in places for one in place if one is not False]
-            least = max((part.get("minItems", 0) for case in cases for part in case), default=0)
-            result.items = items_of([case for group in items for case in group], least, self._budget)
+            least = max((part.get("minItems", 0) for part in cases[0]), default=0)
+            result.texts = texts_of(self._cases(places[0], 0), least, self._budget)
         except (Unwatchable, _TooMany):
             self.unplaced |= paths
         return result
@@ -240,18 +191,15 @@ def _telling(shapes: list[Shape]) -> set[Shape]:
 
 
 def _tells(shape: Shape) -> bool:
-    is_free = shape.object is not None and shape.object.is_free
-    return is_free or (shape.array is not None and shape.array.items is not None)
+    return shape.array is not None and shape.array.texts is not None
 
 
 def _below(shape: Shape) -> Iterator[Shape | None]:
     if shape.object is not None:
         yield from shape.object.names.values()
         yield shape.object.others
-        yield from (one for _, one in shape.object.patterns)
     if shape.array is not None:
-        yield from shape.array.prefix
-        yield shape.array.rest
+        yield shape.array.item
 
 
 def _prune(shape: Shape, kept: set[Shape]) -> None:
@@ -261,7 +209,20 @@ def _prune(shape: Shape, kept: set[Shape]) -> None:
     if shape.object is not None:
         shape.object.names = {key: only(one) for key, one in shape.object.names.items()}
         shape.object.others = only(shape.object.others)
-        shape.object.patterns = [(texts, only(one)) for texts, one in shape.object.patterns]
     if shape.array is not None:
-        shape.array.prefix = tuple(map(only, shape.array.prefix))
-        shape.array.rest = only(shape.array.rest)
+        shape.array.item = only(shape.array.item)
+
+
+def without_marks(schema: Schema) -> Any:
+    """A copy as the library takes it."""
+    if not isinstance(schema, Mapping):
+        return schema
+    copy = mapped(schema, lambda _, one: without_marks(one))
+    copy.pop(DIFFERENT, None)
+    if "allOf" in copy:
+        copy["allOf"] = [part for part in copy["allOf"] if part != {}]
+        if copy.keys() == {"allOf"} and len(copy["allOf"]) <= 1:
+            return copy["allOf"][0] if copy["allOf"] else {}
+        if not copy["allOf"]:
+            del copy["allOf"]
+    return copy

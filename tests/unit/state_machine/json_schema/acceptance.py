@@ -66,7 +66,7 @@ def is_watched_through(grammar: JsonGrammar, text: str) -> bool:
     watch = guard_of(grammar).start()
     for byte in text.encode():
         watch.feed(byte)
-    return not watch.is_broken
+    return not watch.is_wrong
 
 
 def written(instance: Any, spacing: Spacing = SPACING) -> str:
