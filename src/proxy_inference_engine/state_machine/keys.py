@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +42,9 @@ class KeyTokens:
     def __init__(self, tokenizer: Tokenizer, spelling: KeySpelling) -> None:
         self.token_bytes = tokenizer.token_bytes
         self._num_tokens = tokenizer.num_tokens
+        self._by_text: dict[bytes, list[int]] = {}
+        self._sorted: list[bytes] = []
+        self._longest = 0
         pieces = ((tokenizer.token_bytes(token_id), token_id) for token_id in range(tokenizer.num_tokens))
         ending = sorted((piece, token_id) for piece, token_id in pieces if spelling.closing in piece)
         self._texts = [piece for piece, _ in ending]
@@ -58,20 +60,19 @@ class KeyTokens:
         after = text[:-1] + bytes([text[-1] + 1])
         return self._ids[bisect_left(self._texts, text) : bisect_left(self._texts, after)]
 
-    @cached_property
-    def ids_in_array(self) -> NDArray[np.intp]:
-        """Tokens that may end an item that is no string, or begin a number: what they do is to be tried."""
-        return self._matching(rb"\A[ \t\n\r]*[\]0-9-]|,")
-
-    @cached_property
-    def ids_in_string(self) -> NDArray[np.intp]:
-        """Tokens that may end a string and go on with another item."""
-        return self._matching(rb'".*,')
-
-    @cached_property
-    def ids_elsewhere(self) -> NDArray[np.intp]:
-        """Tokens that may begin an array and end its first item."""
-        return self._matching(rb"\[.*,")
+    def sort(self) -> None:
+        """Look at all tokens, a tenth of a second, for arrays whose items differ: not when the first mask is due."""
+        if self._sorted:
+            return
+        for token_id in range(self._num_tokens):
+            self._by_text.setdefault(self.token_bytes(token_id), []).append(token_id)
+        self._longest = max(map(len, self._by_text), default=0)
+        # Tokens that may end an item that is no string, or begin a number: what they do is to be tried.
+        self.ids_in_array = self._matching(rb"\A[ \t\n\r]*[\]0-9-]|,")
+        # Those that may end a string and go on with another item, and those that may begin an array and end an item.
+        self.ids_in_string = self._matching(rb'".*,')
+        self.ids_elsewhere = self._matching(rb"\[.*,")
+        self._sorted = sorted(self._by_text)
 
     def along(self, text: bytes) -> list[int]:
         """Tokens that are the beginning of a text, or go on after it."""
@@ -86,18 +87,3 @@ class KeyTokens:
     def _matching(self, pattern: bytes) -> NDArray[np.intp]:
         has = re.compile(pattern, re.DOTALL).search
         return np.array([each for text, ids in self._by_text.items() if has(text) for each in ids], np.intp)
-
-    @cached_property
-    def _by_text(self) -> dict[bytes, list[int]]:
-        found: dict[bytes, list[int]] = {}
-        for token_id in range(self._num_tokens):
-            found.setdefault(self.token_bytes(token_id), []).append(token_id)
-        return found
-
-    @cached_property
-    def _sorted(self) -> list[bytes]:
-        return sorted(self._by_text)
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._by_text), default=0)

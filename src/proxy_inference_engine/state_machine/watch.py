@@ -55,6 +55,8 @@ class Guard:
                 groups.setdefault((spelling, shape), []).append(lead.rstrip())
         self.values = list(groups)
         self.tokens = tokens
+        for spelling in {spelling for spelling, shape in groups if shape is not None}:
+            tokens[spelling].sort()
         every = [text for group in groups.values() for text in group]
         self.max_lead = max(len(_bytes(text)) + _MAX_WORD * text.count(WORD) for text in every)
         # Few bytes can end a lead: most tokens are not searched.
@@ -123,13 +125,15 @@ class Watch:
         items = self._frames[-1].items if self._frames else None
         if items is None:
             return [one for one, fork in self._tried(tokens.ids_elsewhere, allowed) if fork.is_wrong]
-        left = (text[len(items.item) :] for text in items.near)
-        if self._place is _Place.STRING:
-            found = {each for text in left for each in tokens.along(text)}.union(tokens.ids_in_string.tolist())
-        else:
-            texts = (lead + text for text in left for lead in (b"", b" "))
-            found = {each for text in texts for each in tokens.along(text)}.union(tokens.ids_in_array.tolist())
-        return [one for one, fork in self._tried(np.array(list(found), np.intp), allowed) if fork.is_wrong]
+        is_string = self._place is _Place.STRING
+        # A number that is there already may go on: what ends it is tried anyway.
+        left = [text[len(items.item) :] for text in items.near if text != items.item]
+        if not is_string:
+            left += [b" " + text for text in left]
+        along = {each for text in left for each in tokens.along(text) if allowed[each]}
+        tried = self._tried(tokens.ids_in_string if is_string else tokens.ids_in_array, allowed)
+        wrong = [one for one, fork in tried if fork.is_wrong]
+        return wrong + [one for one in along.difference(wrong) if self._after(one).is_wrong]
 
     def _ending_ids(self, tokens: KeyTokens) -> Iterator[int]:
         """Tokens that would end the key that is being written as one that is there already."""
@@ -141,16 +145,16 @@ class Watch:
 
     def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "Watch"]]:
         """Of some tokens those that are allowed, and the walk after each."""
-        token_bytes = self._guard.tokens[self._spelling].token_bytes
-        return ((one, self._fork(token_bytes(one))) for one in token_ids[allowed[token_ids]].tolist())
+        return ((one, self._after(one)) for one in token_ids[allowed[token_ids]].tolist())
 
-    def _fork(self, piece: bytes) -> "Watch":
+    def _after(self, token_id: int) -> "Watch":
+        """The walk after a token."""
         fork = Watch.__new__(Watch)  # copy.copy would take ten times as long
         fork._guard, fork._spelling, fork._shape, fork._place = self._guard, self._spelling, self._shape, self._place
         fork._frames, fork._key, fork._tail = self._frames.copy(), self._key, self._tail
         fork._recent, fork._is_escaped = self._recent, self._is_escaped
         fork.is_repeated = fork.is_wrong = False
-        fork._read(piece)
+        fork.feed(token_id)
         return fork
 
     def _read(self, data: bytes) -> None:
