@@ -139,7 +139,7 @@ def test_one_conversation_takes_no_lists(http: httpx.Client) -> None:
 
 
 def test_what_was_relaxed_is_told_once(http: httpx.Client) -> None:
-    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    schema = {"type": "array", "items": {"type": "number"}, "uniqueItems": True}
     loose = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": False}}
     alone = http.post(PATH, json={**ASK, "messages": HELLO, "response_format": loose})
     together = http.post(PATH, json={**ASK, "messages": TALKS, "response_format": [loose, loose, None]})

@@ -146,7 +146,7 @@ def test_every_limit_gives_a_beginning(client: OpenAI) -> None:
         assert choice.finish_reason == ("length" if max_tokens < num_tokens else "stop"), max_tokens
 
 
-UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 2}
+UNIQUE = {"type": "array", "items": {"type": "number"}, "uniqueItems": True, "minItems": 2}
 HALF_BOUND = {"type": "object", "properties": {"é,x": UNIQUE}, "required": ["é,x"], "additionalProperties": False}
 
 

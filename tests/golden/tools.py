@@ -10,7 +10,7 @@ SCHEMA: Json = {
 }
 LOOSE: Json = {
     "type": "object",
-    "properties": {"id": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "maxItems": 2}},
+    "properties": {"id": {"type": "array", "items": {"type": "number"}, "uniqueItems": True, "maxItems": 2}},
     "required": ["id"],
     "additionalProperties": False,
 }

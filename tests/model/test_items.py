@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import jsonschema
@@ -38,6 +37,7 @@ SCHEMAS: dict[str, Any] = {
     "short strings": unique({"type": "string", "maxLength": 2}, minItems=4),
     "patterns": unique({"type": "string", "pattern": "^[ab]{1,2}$"}, minItems=6),
     "endless patterns": unique({"type": "string", "pattern": "^a+( b*)?$"}, minItems=5),
+    "formats": unique({"type": "string", "format": "date"}, minItems=3),
     "words": unique({"enum": WORDS}, minItems=len(WORDS)),
     "mixed values": unique({"enum": [*WORDS, 1, 11, -1, None, True, False]}, minItems=len(WORDS) + 6),
     "whole numbers": unique(INTEGER, minItems=5),
@@ -82,16 +82,6 @@ def walked(matcher: RootMatcher, end_ids: Sequence[int], liked: NDArray[np.bool_
         if len(ids) >= MAX_TOKENS:
             break
     return ids
-
-
-def are_told_apart(text: str) -> bool:
-    """Whether the items differ of a whole array of scalars that a text begins with."""
-    try:
-        items = json.loads(text)
-    except ValueError:
-        return True
-    texts = sorted(json.dumps(item) for item in items)
-    return all(one != other for one, other in pairwise(texts))
 
 
 @pytest.mark.parametrize("spacing", range(len(SPACINGS)), ids=["compact", "spaced"])

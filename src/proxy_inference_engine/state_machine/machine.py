@@ -39,7 +39,7 @@ from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, without_rule
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
-from proxy_inference_engine.state_machine.watch import Guard
+from proxy_inference_engine.state_machine.watch import ValueGuard
 from proxy_inference_engine.types import Constraint
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class RootConstraint:
     route: Route | None
     vocabulary: GrammarVocabulary
     budget: "RootBudget | None" = None
-    guard: Guard | None = None  # None: the grammar says all there is to say
+    guard: ValueGuard | None = None  # None: the grammar says all there is to say
 
     @property
     def min_reasoning_tokens(self) -> int:
@@ -88,7 +88,7 @@ class _Grammar(NamedTuple):
 
     text: str
     compiled: llguidance.LLMatcher
-    guard: Guard | None
+    guard: ValueGuard | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +232,8 @@ class MachineBuilder:
         bodies = RootBodies(structured, arguments.write)
         return lark.finish(rule(lark, replace(self._format, calls=syntax), root, bodies))
 
-    def _guard(self, leads: Leads) -> Guard | None:
-        return Guard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
+    def _guard(self, leads: Leads) -> ValueGuard | None:
+        return ValueGuard(leads, {spelling: self._tokens_of(spelling) for spelling in leads}) if leads else None
 
     def _tokens_of(self, spelling: KeySpelling) -> KeyTokens:
         if spelling not in self._key_tokens:

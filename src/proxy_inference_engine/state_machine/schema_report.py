@@ -116,7 +116,10 @@ _ADVICE = {
     "oneOf": "Write anyOf, or give each branch a property with another const, which tells them apart.",
     "not": "Say what the value may be instead: an enum, a type, a range.",
     "if": "Write the cases out as an anyOf, each with a const for what the condition looks at.",
-    "uniqueItems": "Give items an enum of a few values, or bound maxItems to a handful; else check it afterwards.",
+    "uniqueItems": (
+        "Make them strings, whole numbers or an enum, alike at every place (before vLLM an enum of a few values); "
+        "else check it afterwards."
+    ),
     "contains": "Describe the first places with prefixItems, or lower minContains.",
     "pattern": "Write a pattern without lookaround, backreferences and word boundaries, with smaller counts.",
     "patternProperties": "Name the properties, or use one pattern that no other overlaps.",

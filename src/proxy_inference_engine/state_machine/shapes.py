@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 MANY = 1 << 62  # as many as anybody could use up
 
 
-class Texts(Protocol):
+class ItemTexts(Protocol):
     """The texts that an item may be, as JSON is written."""
 
     def num_from(self, begun: bytes) -> int:
@@ -45,13 +45,13 @@ class ArrayShape:
     """Arrays, by the place of their items. `texts`: those of items that differ, by kind; None: they may be equal."""
 
     item: Shape | None = None
-    texts: Mapping[str, Texts] | None = None
+    texts: Mapping[str, ItemTexts] | None = None
 
 
 class DifferentItems(NamedTuple):
     """The items of one array, scalars that differ, as far as they are written. Equal values have equal texts."""
 
-    texts: Mapping[str, Texts]
+    texts: Mapping[str, ItemTexts]
     used: tuple[bytes, ...] = ()
     near: tuple[bytes, ...] = ()  # those used that begin as the item does
     item: bytes = b""

@@ -44,7 +44,7 @@ class _Frame(NamedTuple):
     items: DifferentItems | None = None
 
 
-class Guard:
+class ValueGuard:
     """What has to be watched of one grammar's values, by their leads. Shared by all answers of a request."""
 
     def __init__(self, leads: Leads, tokens: Mapping[KeySpelling, KeyTokens]) -> None:
@@ -64,8 +64,8 @@ class Guard:
         patterns = (b"|".join(map(_lead_pattern, dict.fromkeys(group))) for group in groups.values())
         self.pattern = re.compile(b"|".join(b"(" + pattern + b")" for pattern in patterns))
 
-    def start(self) -> "Watch":
-        return Watch(self)
+    def start(self) -> "ValueWatch":
+        return ValueWatch(self)
 
 
 def _lead_pattern(lead: str) -> bytes:
@@ -76,7 +76,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-class Watch:
+class ValueWatch:
     """One answer's walk. Whatever is no object as the grammar writes it ends the value, and it looks for the next."""
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Watch:
         "is_wrong",
     )
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: ValueGuard) -> None:
         self._guard = guard
         self._spelling, self._shape = guard.values[0]
         self._place = _Place.OUTSIDE
@@ -143,13 +143,13 @@ class Watch:
                 if key.startswith(self._key):
                     yield from tokens.beginning_with(key[len(self._key) :] + self._spelling.closing)
 
-    def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "Watch"]]:
+    def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "ValueWatch"]]:
         """Of some tokens those that are allowed, and the walk after each."""
         return ((one, self._after(one)) for one in token_ids[allowed[token_ids]].tolist())
 
-    def _after(self, token_id: int) -> "Watch":
+    def _after(self, token_id: int) -> "ValueWatch":
         """The walk after a token."""
-        fork = Watch.__new__(Watch)  # copy.copy would take ten times as long
+        fork = ValueWatch.__new__(ValueWatch)  # copy.copy would take ten times as long
         fork._guard, fork._spelling, fork._shape, fork._place = self._guard, self._spelling, self._shape, self._place
         fork._frames, fork._key, fork._tail = self._frames.copy(), self._key, self._tail
         fork._recent, fork._is_escaped = self._recent, self._is_escaped

@@ -1,4 +1,4 @@
-"""Items that differ and keys in any order, watched beside the grammar: what is written is valid, and always ends."""
+"""Items that differ, watched beside the grammar: what is written is valid, and always comes to an end."""
 
 import json
 import random
@@ -113,6 +113,9 @@ CASES: list[tuple[str, Any, str, bool]] = [
     ("integers", UNIQUE["integers"], "[0,-0,1,2]", False),
     ("any of", UNIQUE["any of"], '["1",1,null]', True),
     ("any of", UNIQUE["any of"], "[null,1,null]", False),
+    ("strings all used", unique({"enum": ["a", "b", 1]}), '["a","b",1]', True),
+    ("strings all used", unique({"enum": ["a", "b", 1]}), '["a","b","a"]', False),
+    ("numbers all used", unique({"enum": [1, -1, None]}), "[1,-1,1]", False),
     ("nested", UNIQUE["nested"], '{"x":[["a"],["a"]]}', True),
     ("nested", UNIQUE["nested"], '{"x":[["a"],["b","b"]]}', False),
     ("referred", UNIQUE["referred"], '{"t":["a"],"d":{"t":["a"]}}', True),
@@ -136,10 +139,14 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
     [
         unique({"type": "string", "enum": WORDS}, minItems=13),
         {"anyOf": [unique(STRING), {"type": "array", "items": INTEGER}]},
+        {"anyOf": [unique({"enum": WORDS}), unique(INTEGER)]},
+        unique({"enum": WORDS}, prefixItems=[{"enum": ["w0", "other"]}]),
         unique(obj({"n": INTEGER}, additionalProperties=False)),
-        unique({"type": "number", "minimum": 0, "maximum": 1}),
+        unique({"type": "array", "items": INTEGER}),
+        unique({"type": "number"}),
+        unique({"enum": [*WORDS, 0.5]}),
     ],
-    ids=["too few", "not told apart", "no text of its own", "bounded numbers"],
+    ids=["too few", "not told apart", "cases", "places", "objects", "arrays", "numbers", "a number"],
 )
 def test_what_could_end_nowhere_is_refused(schema: Any) -> None:
     builder = builder_of(PieceTokenizer())

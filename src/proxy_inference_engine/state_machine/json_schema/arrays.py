@@ -84,7 +84,7 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
         return True
     values = _item_values(schema, document)
     if values is None:
-        raise NotEnforceable("That all items differ can be enforced only where the items are a few fixed values.")
+        raise NotEnforceable("It cannot be enforced that these items differ.")
     least, most = _lengths(schema, values)
     arrangements = list(islice(_arrangements(values, least, most), MAX_ARRANGEMENTS + 1))
     if len(arrangements) > MAX_ARRANGEMENTS:

@@ -16,7 +16,7 @@ from proxy_inference_engine.state_machine.shapes import MANY
 # What a backslash stands for with the character after it.
 _ESCAPES = {"n": 10, "r": 13, "b": 8, "t": 9, "f": 12, "\\": 92, '"': 34}
 _HALVES = (0xD800, 0xDFFF)
-Ranges = Sequence[tuple[int, int]]
+Codes = Sequence[tuple[int, int]]
 
 
 class FewTexts:
@@ -50,10 +50,10 @@ class WholeNumbers:
             return _between(0, low, high) + self.num_from(b"-")
         if digits == b"0":
             return _between(0, low, 0 if high is None else min(0, high))
+        if high is None:
+            return MANY
         first, width, total = int(digits), 1, 0
-        while high is None or first <= high:
-            if high is None:
-                return MANY
+        while first <= high:
             total += _between(first, low, min(high, first + width - 1))
             first, width = first * 10, width * 10
         return min(MANY, total)
@@ -146,7 +146,7 @@ def _writable(low: int, high: int) -> list[tuple[int, int]]:
     return [*((a, b) for a, b in found if a <= b), *([(low, high)] if low <= high else [])]
 
 
-def _read(begun: bytes) -> tuple[list[int], Ranges]:
+def _read(begun: bytes) -> tuple[list[int], Codes]:
     """The characters of a string that has begun, and what the one may be that has begun too."""
     body = begun[1:]
     whole = body.decode(errors="ignore") if not _num_pending(body) else body[: -_num_pending(body)].decode()
@@ -175,7 +175,7 @@ def _num_pending(body: bytes) -> int:
     return 0
 
 
-def _pending_codes(pending: bytes) -> Ranges:
+def _pending_codes(pending: bytes) -> Codes:
     if not pending:
         return ()
     length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4

@@ -19,7 +19,7 @@ from proxy_inference_engine.state_machine.json_schema.counting import (
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
-from proxy_inference_engine.state_machine.shapes import Texts
+from proxy_inference_engine.state_machine.shapes import ItemTexts
 
 # Stands in a rewritten schema for uniqueItems, with its path; never in what the library is given.
 DIFFERENT = "x-different"
@@ -34,9 +34,9 @@ class Unwatchable(Exception):
     """Nothing shows that the items can be kept apart without a dead end."""
 
 
-def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[str, Texts]:
+def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[str, ItemTexts]:
     """The texts, by their kind, of items that are as one of the cases says, of which there are at least so many."""
-    found: dict[str, list[Texts]] = {}
+    found: dict[str, list[ItemTexts]] = {}
     for case in cases:
         budget.spend(len(case))
         listed = _listed(case)
@@ -81,7 +81,7 @@ def _text(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def _union(group: list[Texts]) -> Texts:
+def _union(group: list[ItemTexts]) -> ItemTexts:
     few = [one for one in group if isinstance(one, FewTexts)]
     others = [one for one in group if not isinstance(one, FewTexts)]
     if not others:
@@ -102,7 +102,7 @@ def _merged(case: Together, keywords: Iterable[str]) -> dict[str, Any]:
     return merged
 
 
-def _strings(case: Together, budget: StepBudget) -> Texts:
+def _strings(case: Together, budget: StepBudget) -> ItemTexts:
     said = _merged(case, OF_STRINGS - {"pattern"})
     patterns = list(dict.fromkeys(part["pattern"] for part in case if "pattern" in part))
     least, most = said.get("minLength", 0), said.get("maxLength")
@@ -121,7 +121,7 @@ def _strings(case: Together, budget: StepBudget) -> Texts:
         raise Unwatchable from None
 
 
-def _whole_numbers(case: Together) -> Texts:
+def _whole_numbers(case: Together) -> ItemTexts:
     """Of other numbers one has many texts."""
     said = _merged(case, ("multipleOf", *_BOUNDS))
     types = [part["type"] if isinstance(part["type"], list) else [part["type"]] for part in case if "type" in part]

@@ -10,7 +10,7 @@ import llguidance
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.json_schema import JsonGrammar, Spacing, UnenforceableSchema, json_grammar
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyTokens
-from proxy_inference_engine.state_machine.watch import Guard
+from proxy_inference_engine.state_machine.watch import ValueGuard
 
 EOS = 256
 SPACING = Spacing()
@@ -50,9 +50,9 @@ class Bytes:
 TOKENS = {JSON_KEYS: KeyTokens(cast(Tokenizer, Bytes()), JSON_KEYS)}
 
 
-def guard_of(grammar: JsonGrammar) -> Guard:
+def guard_of(grammar: JsonGrammar) -> ValueGuard:
     """What stands beside a grammar."""
-    return Guard({JSON_KEYS: {START: grammar.shape}}, TOKENS)
+    return ValueGuard({JSON_KEYS: {START: grammar.shape}}, TOKENS)
 
 
 def compiled(grammar: JsonGrammar, tokenizer: llguidance.LLTokenizer) -> Matcher:
