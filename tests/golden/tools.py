@@ -10,7 +10,9 @@ SCHEMA: Json = {
 }
 LOOSE: Json = {
     "type": "object",
-    "properties": {"id": {"type": "array", "items": {"type": "number"}, "uniqueItems": True, "maxItems": 2}},
+    "properties": {
+        "id": {"type": "array", "items": {"type": "integer", "multipleOf": 7}, "uniqueItems": True, "maxItems": 2}
+    },
     "required": ["id"],
     "additionalProperties": False,
 }
