@@ -66,6 +66,7 @@ def test_every_api_brings_it_and_lets_it_go(three: PoolServer, path: str, body: 
     with three.live.http() as http:
         answer = http.post(path, json={"model": "b", **body})
         assert answer.status_code == 200, answer.text
+        wait_until(lambda: not three.pool.find("b").num_users)  # in the background it goes on
         for name in ("a", "c"):  # both only fit when nothing holds the first any more
             assert said(http, name).status_code == 200
         assert states(http) == {"a": "ready", "b": "unloaded", "c": "ready"}

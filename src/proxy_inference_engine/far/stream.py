@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from proxy_inference_engine.engine.base import Item
-from proxy_inference_engine.engine.news import News
+from proxy_inference_engine.engine.ledger import News
 from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.types import Failed, Finished, Request
 

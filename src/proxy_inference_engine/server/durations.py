@@ -1,7 +1,5 @@
-"""Histograms of durations by model, for what is observed once a token: a search and two additions, without the locks
-that prometheus_client takes for threads we do not have."""
+"""Histograms of durations by model, without the locks that prometheus_client takes for threads we do not have."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NamedTuple
@@ -9,6 +7,8 @@ from typing import NamedTuple
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+from proxy_inference_engine.served.stream import DurationCounts
 
 
 class Latency(NamedTuple):
@@ -19,21 +19,6 @@ class Latency(NamedTuple):
     buckets: list[tuple[float, int]]
 
 
-class _Observed:
-    """Of one model. `counts` has those up to each bound that were above the one before, and in the end all longer."""
-
-    __slots__ = ("_bounds", "counts", "sum_s")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self._bounds, seconds)] += 1
-        self.sum_s += seconds
-
-
 class Durations(Collector):
     """Observed in the event loop only, and read from any thread. `bounds` rise."""
 
@@ -41,11 +26,11 @@ class Durations(Collector):
         self._name = name
         self._text = text
         self._bounds = bounds
-        self._by_model: dict[str, _Observed] = {}
+        self._by_model: dict[str, DurationCounts] = {}
 
     def of(self, model: str) -> Callable[[float], None]:
         """What observes for a model."""
-        return self._by_model.setdefault(model, _Observed(self._bounds)).observe
+        return self._by_model.setdefault(model, DurationCounts(self._bounds)).observe
 
     def latency(self) -> Latency:
         """Of all models together."""

@@ -71,8 +71,9 @@ def test_choices_share_their_prompt(runner: MlxRunner, monkeypatch: pytest.Monke
     engine.add(ask("r", 30, 31, 32, num_choices=3))
     while engine.has_work:
         engine.step()
-    # The prompt once, but for its last token; five tokens are said, and a device orders one pass too many.
-    assert sum(lengths) <= 202 + 3 * 6
+    # The prompt once, but for its last token; five tokens are said, and a device orders one pass too many. Where a slow
+    # step leaves less than 16 tokens of the prompt, nobody waits for those.
+    assert sum(lengths) <= 202 + 3 * 6 + 2 * 15
 
 
 def test_what_is_cached_stays_on_the_device(runner: MlxRunner) -> None:

@@ -1,6 +1,7 @@
 """Slots of plain attention: rows see their own slot and nothing else, and a device that fails harms nobody for long."""
 
 import gc
+from contextlib import suppress
 from typing import Any
 
 import mlx.core as mx
@@ -120,6 +121,9 @@ def stray_id() -> mx.array:
         return value + 1
 
     mx.compile(leak)(mx.array([1]))
+    with suppress(RuntimeError):
+        mx.eval(stray)
+        pytest.skip("without a C++ compiler MLX traces nothing on a CPU")
     return stray[0]
 
 
