@@ -20,7 +20,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["size", "colour"],
     "additionalProperties": False,
 }
-UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+UNIQUE = {"type": "array", "items": {"type": "number"}, "uniqueItems": True}
 SPREAD = {"mean", "p50", "p99", "max"}
 
 

@@ -58,12 +58,23 @@ export const FORMATS = {
       }),
     },
     {
-      title: "One that cannot be enforced",
-      question: "Name five different colours.",
+      title: "Items that differ",
+      question: "Name five colours.",
       text: text({
         type: "object",
-        properties: { colours: { type: "array", items: { type: "string" }, uniqueItems: true } },
+        properties: {
+          colours: { type: "array", items: { type: "string", maxLength: 20 }, uniqueItems: true, minItems: 5, maxItems: 5 },
+        },
         required: ["colours"],
+      }),
+    },
+    {
+      title: "One that cannot be enforced",
+      question: "Name five different prices.",
+      text: text({
+        type: "object",
+        properties: { prices: { type: "array", items: { type: "number" }, uniqueItems: true } },
+        required: ["prices"],
       }),
     },
   ],
