@@ -1,17 +1,13 @@
-"""`python -m benchmarks.picture`: the README's picture, our server beside llama.cpp's, from the files in results/.
-
-One file for light and for dark pages: it has a background of its own, and other colours where a reader prefers dark.
-"""
+"""`python -m benchmarks.picture`: the README's picture, our server beside llama.cpp's, from the files in results/."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from benchmarks.report.results import Run, ServerResult
 from benchmarks.report.samples import Figure, median, round_medians
+from benchmarks.report.svg import Text, page, rectangle
 
 RESULTS = Path(__file__).parent / "results"
 PICTURE = RESULTS / "speed.svg"
@@ -54,62 +50,27 @@ PANELS = (
     Panel(Figure("object", "One JSON object", "ms"), "about 310 characters, by a schema", is_structured=True),
 )
 
-_STYLE = """\
-<style>
-  .page { fill: #ffffff } .ink { fill: #1f2328 } .faint { fill: #59636e } .round { stroke: #1f2328 }
-  .ours { fill: #2563eb } .peer { fill: #9aa4b0 } .same { fill: #ccd3db }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #0d1117 } .ink { fill: #e6edf3 } .faint { fill: #9198a1 } .round { stroke: #e6edf3 }
-    .ours { fill: #4c8dff } .peer { fill: #7d8590 } .same { fill: #4a525c }
-  }
-</style>"""
-
 _COLUMNS, _WIDTH, _MARGIN, _GAP = 3, 900, 24, 36
 _COLUMN = (_WIDTH - 2 * _MARGIN - (_COLUMNS - 1) * _GAP) // _COLUMNS
 _TOP, _PANEL, _HEAD, _ROW, _BAR, _VALUE = 56, 152, 58, 24, 17, 52
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A line of text; `style` is a class of the sheet."""
-
-    x: float
-    y: float
-    words: str
-    style: str = "ink"
-    size: int = 13
-    is_bold: bool = False
-
-    def __str__(self) -> str:
-        weight = ' font-weight="600"' if self.is_bold else ""
-        place = f'x="{self.x:g}" y="{self.y:g}" font-size="{self.size}"'
-        return f'<text class="{self.style}" {place}{weight}>{escape(self.words)}</text>'
 
 
 def draw(source: Source) -> str:
     """The whole picture as SVG text."""
     num_rows = -(-len(PANELS) // _COLUMNS)
     height = _TOP + num_rows * _PANEL + 28
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-            f'viewBox="0 0 {_WIDTH} {height}" font-family="system-ui, -apple-system, Segoe UI, sans-serif" role="img">',
-            "<title>Speed of Proxy Inference Engine beside llama.cpp's server</title>",
-            _STYLE,
-            f'<rect class="page" width="{_WIDTH}" height="{height}" rx="8"/>',
-            *_legend(),
-            *(line for number, panel in enumerate(PANELS) for line in _panel(panel, number, source)),
-            str(Text(_MARGIN, height - 18, _foot(source), "faint", 12)),
-            "</svg>",
-            "",
-        ]
-    )
+    lines = [
+        *_legend(),
+        *(line for number, panel in enumerate(PANELS) for line in _panel(panel, number, source)),
+        str(Text(_MARGIN, height - 18, _foot(source), "faint", 12)),
+    ]
+    return page("Speed of Proxy Inference Engine beside llama.cpp's server", _WIDTH, height, lines)
 
 
 def _legend() -> Iterator[str]:
     x = _MARGIN
     for bar in BARS:
-        yield f'<rect class="{bar.style}" x="{x}" y="20" width="13" height="13" rx="2"/>'
+        yield rectangle(bar.style, x, 20, 13, 13)
         yield str(Text(x + 20, 31, bar.title, is_bold=bar.style == "ours"))
         x += 20 + 8 * len(bar.title) + 16
 
@@ -134,7 +95,7 @@ def _bar(bar: Bar, server: ServerResult, figure: Figure, x: float, y: float, sca
     rounds = round_medians(server.rounds, figure.key)
     value = median(server.rounds, figure.key) or 0.0
     low, high, end = x + min(rounds) * scale, x + max(rounds) * scale, x + value * scale
-    yield f'<rect class="{bar.style}" x="{x:g}" y="{y:g}" width="{end - x:.1f}" height="{_BAR}" rx="2"/>'
+    yield rectangle(bar.style, x, y, end - x, _BAR)
     yield f'<path class="round" d="M{low:.1f} {y + _BAR / 2:g}H{high:.1f}" stroke-width="1.5"/>'
     yield str(Text(round(max(high, end) + 6, 1), y + 13, figure.format(value), is_bold=bar.style == "ours"))
 
