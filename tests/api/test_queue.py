@@ -23,6 +23,7 @@ from tests.polling import wait_until
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4}
+NUM_ENDS = 32  # answers after which anything is guessed, and more
 KEYS = (ApiKey("anna", "k-a"), ApiKey("ben", "k-b"), ApiKey("root", "k-r", is_admin=True))
 
 
@@ -50,6 +51,22 @@ def test_an_answer_that_waited_tells_where_it_stood() -> None:
         brake.let_go()
         places = [call.result().headers.get("x-pie-queue-position") for call in calls]
         assert sorted(place for place in places if place is not None) == ["1", "2"], "of four slots"
+
+
+def test_how_long_it_takes_is_guessed_once_enough_have_ended() -> None:
+    with braked() as (live, brake), live.http() as http, ThreadPoolExecutor(8) as pool:
+        brake.let_go()
+        for _ in range(NUM_ENDS):
+            assert "x-pie-queue-seconds" not in http.post(CHAT, json=BODY).headers
+        brake.hold()
+        calls = [pool.submit(http.post, CHAT, json=BODY) for _ in range(6)]
+        wait_until(lambda: len(live.worker._book.unanswered) == 6)
+        brake.let_go()
+        heads = [call.result().headers for call in calls]
+        assert sorted(head.get("x-pie-queue-position", "0") for head in heads) == ["0"] * 4 + ["1", "2"]
+        for head in heads:
+            assert ("x-pie-queue-seconds" in head) == ("x-pie-queue-position" in head)
+            assert int(head.get("x-pie-queue-seconds", "1")) >= 1
 
 
 @contextmanager
