@@ -1,6 +1,5 @@
 """Batches that are cancelled, run out of time, are cut off and go on; and whose they are."""
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from time import sleep
 from typing import Any
 
 import httpx
@@ -146,25 +145,23 @@ def test_nobody_jumps_the_queue_unasked(keyed: Running, path: str) -> None:
 
 
 def test_flex_waits_behind_default() -> None:
-    brake, ended = Brake(), list[str]()
+    """By the order in which their prompts are computed."""
+    brake, begun = Brake(), list[str]()
 
     def compute(rows: Sequence[Row]) -> None:
         brake(rows)
-        sleep(0.03)  # so long that four threads hear of their answers in the order in which those came
+        prompts = [row.ids.tolist() for row in rows]
+        begun.extend(tier for tier in ("flex", "default") if list(tier.encode()) in prompts)
 
-    with running(FakeRunner(lanes=(Lane(1, 512),), on_forward=compute)) as live, live.http() as http:
-
-        def waiting(tier: str) -> None:
-            http.post(CHAT, json={**BODY, "service_tier": tier, "ignore_eos": True})
-            ended.append(tier)
-
-        with ThreadPoolExecutor(8) as pool:
-            calls = [pool.submit(http.post, CHAT, json=BODY)]
-            wait_until(lambda: brake.num_passes)
-            for number, tier in enumerate(("flex", "flex", "default", "default"), start=2):
-                calls.append(pool.submit(waiting, tier))  # type: ignore[arg-type]
-                wait_until(partial(lambda count: len(live.worker._book.unanswered) == count, number))
-            brake.let_go()
-            for call in calls:
-                call.result()
-    assert ended == ["default", "default", "flex", "flex"]
+    runner = FakeRunner(lanes=(Lane(1, 512),), on_forward=compute)
+    with running(runner, max_cache_bytes=0) as live, live.http() as http, ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(http.post, CHAT, json=BODY)]
+        wait_until(lambda: brake.num_passes)
+        for number, tier in enumerate(("flex", "flex", "default", "default"), start=2):
+            asked = {"model": MODEL, "prompt": tier, "max_tokens": 4, "service_tier": tier}
+            calls.append(pool.submit(http.post, "/v1/completions", json=asked))
+            wait_until(partial(lambda count: len(live.worker._book.unanswered) == count, number))
+        brake.let_go()
+        for call in calls:
+            assert call.result().status_code == 200
+    assert begun == ["default", "default", "flex", "flex"]
