@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-LEANING = {"Also", "And", "But", "Likewise", "Or", "So", "Too"}
+LEANING = {"Also", "And", "But", "Likewise", "Or", "So"}
 MIN_WORDS_OF_SAME = 6  # "The same behind it." says nothing alone
 
 # Who may import whom; what can be reached over several arrows may be imported too.
@@ -178,7 +178,7 @@ def leaning_docstrings(_module: str, tree: ast.Module) -> Iterator[tuple[int, st
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             words = (ast.get_docstring(node) or "").split()
-            if words and (words[0] in LEANING or words[:2] == ["The", "same"] and len(words) < MIN_WORDS_OF_SAME):
+            if words and (words[0] in LEANING or (words[:2] == ["The", "same"] and len(words) < MIN_WORDS_OF_SAME)):
                 yield node.lineno, f"the docstring of {node.name} leans on another"
 
 
