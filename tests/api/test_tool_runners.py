@@ -29,7 +29,8 @@ const asked = { model: "default", max_tokens: 400, messages: [{ role: "user", co
 """
 ANTHROPIC = """
 const client = new Anthropic({ baseURL: process.env.URL, apiKey: "none", maxRetries: 0 });
-const message = await client.beta.messages.toolRunner({ ...asked, tools: [tool], stream: process.env.STREAM === "yes" });
+const stream = process.env.STREAM === "yes";
+const message = await client.beta.messages.toolRunner({ ...asked, stream, tools: [tool] });
 """
 OPENAI = """
 const client = new OpenAI({ baseURL: process.env.URL + "/v1", apiKey: "none", maxRetries: 0 });
