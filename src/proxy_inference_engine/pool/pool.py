@@ -187,6 +187,10 @@ class ModelPool:
             if member.entry.is_preloaded:
                 self.load(member)
 
+    def check_names(self, entries: Sequence[PoolEntry], aliases: Mapping[str, str]) -> None:
+        """Raises StartupError where such a list could not be taken."""
+        ModelNames([Member(entry, self._clock) for entry in entries], aliases)
+
     def renew(self, entries: Sequence[PoolEntry], aliases: Mapping[str, str], max_bytes: int | None) -> Renewal:
         """Another list of models, from now on. Who is loaded and stays as it was is not touched; who goes, or has other
         settings, is unloaded when its last request is over. Raises StartupError: then nothing has changed.
