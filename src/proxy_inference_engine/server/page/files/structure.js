@@ -210,6 +210,7 @@ export function mount(root, context) {
     } finally {
       answering = null;
       showGo();
+      picker.refresh(); // it is loaded by now
     }
   }
 
