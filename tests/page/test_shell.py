@@ -13,7 +13,11 @@ from tests.api.running import Running, running
 from tests.page.visiting import DONE, Script, Visitor
 
 AXE = Client("axe", "npm", ("axe-core@4.14.0",))
-SIZES = {"phone": {"width": 360, "height": 700}, "wide": {"width": 1600, "height": 900}}
+SIZES = {
+    "phone": {"width": 360, "height": 700},
+    "tablet": {"width": 800, "height": 900},
+    "wide": {"width": 1600, "height": 900},
+}
 TOOLS = [{"name": "f", "description": "Does something.", "parameters": {"type": "object"}, "isOn": True}]
 MAX_BYTES = 500_000
 TEXT = (

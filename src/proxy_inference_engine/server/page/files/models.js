@@ -26,7 +26,6 @@ export function mount(root, context) {
       { class: "row panel-head" },
       element("h2", { textContent: "Models" }),
       element("span", { class: "quiet", textContent: "What is served, what it takes, and where it lies." }),
-      element("span", { class: "grow" }),
       memory,
     ),
     list,
