@@ -145,7 +145,7 @@ def test_everything_is_reached_with_the_keyboard(visitor: Visitor) -> None:
     page.keyboard.press("/")
     page.locator("#search:focus").wait_for()
     page.keyboard.press("Alt+2")
-    page.locator(".two").wait_for()
+    page.locator(".sides").wait_for()
     page.keyboard.press("Alt+1")
     page.locator(DONE).wait_for()
     for _ in range(60):  # Tab alone comes to every control: the last of the answer's here
@@ -170,7 +170,7 @@ def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
         page.locator(".live").wait_for()
     page.locator(".live").wait_for(state="hidden")
     page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
-    for view, part in (("Compare", ".two"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+    for view, part in (("Compare", ".sides"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
         visitor.go(view)
         page.locator(part).wait_for()
         page.locator("#status.error", has_text="The server cannot be reached.").wait_for()

@@ -128,7 +128,7 @@ export function mount(root, context) {
   root.append(
     element(
       "div",
-      { class: "two" },
+      { class: "sides" },
       sides.map((side) => side.element),
     ),
     form,
