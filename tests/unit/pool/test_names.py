@@ -92,9 +92,9 @@ def test_an_adapter_takes_nobody_s_name() -> None:
         return list(ModelNames(members, {}).exact)
 
     assert names("a", "b", a=["x"], b=["x"]) == ["a", "b", "a:x", "b:x"]
-    for wrong in (lambda: names("a", "a:x", a=["x"]), lambda: names("a", "a:x", a=["x:y", "y"])):
+    for adapters in (["x"], ["x:y", "y"]):
         with pytest.raises(StartupError, match="which another is"):
-            wrong()
+            names("a", "a:x", a=adapters)
 
 
 def test_an_alias_of_two_models_is_refused() -> None:
