@@ -80,6 +80,7 @@ class ModelPool:
         self.can_grow = not isinstance(loader, Resident)
         self._widen = widen
         self._clock = clock
+        self._loader = loader
         self.members = [Member(entry, clock) for entry in entries]
         self._loads = Loads(self.members, loader, max_bytes, clock)
         self.directory = ModelNames(self.members, aliases or {})
@@ -176,6 +177,10 @@ class ModelPool:
     async def unload(self, member: Member) -> bool:
         """False: it is in use, and stays."""
         return await self._loads.unload(member)
+
+    async def need(self, member: Member) -> int:
+        """The bytes kept for it, or that a load will ask for; 0: nobody counts. Raises PieError."""
+        return member.num_bytes or await self._loader.need(member.entry)
 
     def pin(self, member: Member, is_pinned: bool = True) -> None:
         member.is_pinned = is_pinned

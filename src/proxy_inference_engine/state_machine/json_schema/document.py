@@ -21,6 +21,8 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     pointer,
 )
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.metaschemas import with_metaschemas
+from proxy_inference_engine.state_machine.json_schema.nulls import may_be_openapi, with_nulls
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
@@ -63,6 +65,12 @@ class Document:
         self._targets: dict[str, SchemaPlace] = {}
         self._is_recursive: dict[str, bool] = {}
         found = list(places(root, budget))
+        given = root
+        root = with_metaschemas(root, found, self.draft)
+        if isinstance(root, dict) and may_be_openapi(root, found):
+            root = with_nulls(root, budget)
+        if root is not given:
+            self.root, found = root, list(places(root, budget))
         originals: dict[int, Address] = {}
         if any(DYNAMIC.get(self.draft) in place.schema for place in found):
             self.root, originals = in_scope(root, Identifiers(found, self.draft), budget)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import contains, unique_items
+from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
 from proxy_inference_engine.state_machine.json_schema.disjointness import (
     are_disjoint,
     certain_kinds,
@@ -47,14 +48,15 @@ def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
 def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """Alternatives that exclude each other, by proof or by what is added to them."""
     options = [option for option in schema["oneOf"] if certain_kinds(document.resolved(option), document) & kinds]
+    meant = tagged(options, schema, document)
     weight = _weight({keyword: one for keyword, one in schema.items() if keyword != "oneOf"})
     rivals = _rivals(_in_context(options, schema), document)
     chosen: list[Schema] = []
-    for index, option in enumerate(options):
+    for index, option in enumerate(meant):
         against = [_excluding(options[rival], option, kinds, document) for rival in rivals[index]]
         if any(one.branches == [] and not one.is_exact for one in against):
             reason = "The options cannot be told apart: nothing shows that a value satisfies only one of them."
-            raise NotEnforceable(reason, {"anyOf": schema["oneOf"]})
+            raise NotEnforceable(reason, {"anyOf": meant})
         document.is_narrowed |= not all(one.is_exact for one in against)
         if all(one.branches for one in against):
             width = _width(len(against), _weight(option) + weight)

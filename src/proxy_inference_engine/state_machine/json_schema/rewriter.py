@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
+from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
@@ -179,7 +180,8 @@ class Rewriter:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
         parts: list[Any]
         if keyword == "anyOf":
-            parts = [self.rewrite(one, spot.beside(kinds)) for one in schema[keyword]]
+            options = tagged(schema[keyword], schema, self._document)
+            parts = [self.rewrite(one, spot.beside(kinds)) for one in options]
         elif keyword == "allOf":
             parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]
         elif keyword == "$ref":
