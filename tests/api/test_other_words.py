@@ -84,9 +84,19 @@ def test_parsed_items_of_the_openai_client_are_sent_back(http: httpx.Client) -> 
 
 
 def test_an_assistant_that_said_nothing(http: httpx.Client) -> None:
-    silent: list[dict[str, Any]] = [{"content": None}, {}, {"content": None, "tool_calls": []}]
+    silent: list[dict[str, Any]] = [{"content": None}, {}, {"content": None, "tool_calls": []}, {"content": []}]
     for nothing in silent:
         chat(http, messages=[*HELLO, {"role": "assistant", **nothing}, *HELLO])
+
+
+def test_a_tool_that_returns_nothing(http: httpx.Client) -> None:
+    """As MCP has it: a list of no parts, beside an answer of calls alone."""
+    called = {"role": "assistant", "content": [], "tool_calls": [CALL]}
+    prompts = []
+    for content in ([], ""):
+        result = {"role": "tool", "tool_call_id": CALL["id"], "content": content}
+        prompts.append(http.post("/apply-template", json={"messages": [*HELLO, called, result]}).json())
+    assert prompts[0] == prompts[1] and "prompt" in prompts[0]
 
 
 def test_the_first_form_of_calls(http: httpx.Client) -> None:
