@@ -116,8 +116,9 @@ def make_turns(body: Conversing, items: Sequence[AnyItem], num_earlier: int, sea
 def not_honoured(body: Conversing, history: History, model: ServedModel) -> list[str]:
     """What is skipped, by name: what only other servers host, effort that cannot be made, what nothing here reads."""
     idle = map(_name_param, _reasoning(body, model).ignored)
+    tools = hosted_tools(body.tools) if body.tools else ()
     items = chain.from_iterable(_hosted(item, f"input[{index}]") for index, item in enumerate(history.own))
-    return [*hosted_tools(body.tools), *items, *idle, *body.ignored, *dict.fromkeys(unknown_in(history.own))]
+    return [*tools, *items, *idle, *body.ignored, *dict.fromkeys(unknown_in(history.own))]
 
 
 def _hosted(item: AnyItem, place: str) -> Iterable[str]:
