@@ -93,7 +93,8 @@ def test_a_tool_that_returns_nothing(http: httpx.Client) -> None:
     """As MCP has it: a list of no parts, beside an answer of calls alone."""
     called = {"role": "assistant", "content": [], "tool_calls": [CALL]}
     prompts = []
-    for content in ([], ""):
+    nothings: list[Any] = [[], ""]
+    for content in nothings:
         result = {"role": "tool", "tool_call_id": CALL["id"], "content": content}
         prompts.append(http.post("/apply-template", json={"messages": [*HELLO, called, result]}).json())
     assert prompts[0] == prompts[1] and "prompt" in prompts[0]
