@@ -178,9 +178,12 @@ def test_calls_that_must_come(talker: Anthropic, choice: Any, names: set[str]) -
 
 
 @on_every_runner
-def test_parsed_output(talker: Anthropic) -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+def test_parsed_output(talker: Anthropic, is_early: bool) -> None:
     format = {"type": "json_schema", "schema": WEATHER["input_schema"]}
-    (block,) = ask(talker, output_config={"format": format}, max_tokens=200).content
+    # What SDKs sent before there was an `output_config`.
+    fields: dict[str, Any] = {"extra": {"output_format": format}} if is_early else {"output_config": {"format": format}}
+    (block,) = ask(talker, **fields, max_tokens=200).content
     assert block.type == "text" and set(json.loads(block.text)) == {"city", "days"}
 
 

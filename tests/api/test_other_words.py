@@ -84,9 +84,20 @@ def test_parsed_items_of_the_openai_client_are_sent_back(http: httpx.Client) -> 
 
 
 def test_an_assistant_that_said_nothing(http: httpx.Client) -> None:
-    silent: list[dict[str, Any]] = [{"content": None}, {}, {"content": None, "tool_calls": []}]
+    silent: list[dict[str, Any]] = [{"content": None}, {}, {"content": None, "tool_calls": []}, {"content": []}]
     for nothing in silent:
         chat(http, messages=[*HELLO, {"role": "assistant", **nothing}, *HELLO])
+
+
+def test_a_tool_that_returns_nothing(http: httpx.Client) -> None:
+    """As MCP has it: a list of no parts, beside an answer of calls alone."""
+    called = {"role": "assistant", "content": [], "tool_calls": [CALL]}
+    prompts = []
+    nothings: list[Any] = [[], ""]
+    for content in nothings:
+        result = {"role": "tool", "tool_call_id": CALL["id"], "content": content}
+        prompts.append(http.post("/apply-template", json={"messages": [*HELLO, called, result]}).json())
+    assert prompts[0] == prompts[1] and "prompt" in prompts[0]
 
 
 def test_the_first_form_of_calls(http: httpx.Client) -> None:
@@ -287,3 +298,42 @@ def test_marks_of_what_is_to_be_kept_are_honoured(http: httpx.Client) -> None:
     tool = {**TOOL, **mark}
     response = chat(http, messages=[{"role": "user", "content": parts, **mark}], tools=[tool], tool_choice="none")
     assert "x-pie-ignored" not in response.headers
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+FAKE_BYTES_PER_TOKEN = 64
+FIRST = "A story of moss. " * 12
+PINNING: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"messages": [{"role": "user", "content": FIRST}], **MARK}),
+    (CHAT, {"messages": [{"role": "user", "content": FIRST, **MARK}]}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": FIRST, **MARK}]}]}),
+    (CHAT, {"messages": [{"role": "user", "content": FIRST}], "tools": [{**TOOL, **MARK}], "tool_choice": "none"}),
+    (CHAT, {"messages": [{"role": "user", "content": FIRST}], "prewarm": True}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": FIRST, **MARK}]}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), PINNING)
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_prompt_that_is_to_be_kept_outlives_others(path: str, body: dict[str, Any], is_marked: bool) -> None:
+    """In a cache that has room for three or four of them, while five others come."""
+    first = {"max_tokens": 4, **(body if is_marked else without_marks(body))}
+    texts = [f"{number} is another story. " * 10 for number in range(5)]
+    others = [{"messages": [{"role": "user", "content": text}], "max_tokens": 4} for text in texts]
+    with running(max_cache_bytes=900 * FAKE_BYTES_PER_TOKEN) as live, live.http() as http:
+        responses = [http.post(path, json=each) for each in (first, *others, first)]
+    assert {response.status_code for response in responses} == {200}
+    usage = responses[-1].json()["usage"]
+    if path == CHAT:
+        num_new = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+    else:
+        num_new = usage["input_tokens"]
+    assert (num_new <= 1) is is_marked
+
+
+def without_marks(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_marks(each) for each in value]
+    if isinstance(value, dict):
+        return {key: without_marks(each) for key, each in value.items() if key not in ("cache_control", "prewarm")}
+    return value

@@ -118,6 +118,13 @@ def test_tools_may_come_as_an_item(ask: Asking) -> None:
     assert "mcp__w__count" in ask.writer.prompts[1]
 
 
+def test_what_others_host_is_named_wherever_it_stands(ask: Asking) -> None:
+    hosted = {"type": "web_search"}
+    more = {"type": "additional_tools", "role": "developer", "tools": [LOOK, hosted]}
+    response = ask.post(tools=[{**MCP, "tools": [LOOK, hosted]}], input=[more, {"role": "user", "content": "Hi"}])
+    assert response.headers["x-pie-ignored"] == "tools[0].tools[1]:web_search, input[0].tools[1]:web_search"
+
+
 def test_a_search_that_a_server_makes_has_nothing_to_find(ask: Asking) -> None:
     """All tools are offered, those that wait to be found too."""
     deferred = {**MCP, "tools": [{**LOOK, "defer_loading": True}]}

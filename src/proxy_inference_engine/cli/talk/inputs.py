@@ -10,7 +10,7 @@ from typing import Any
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.python.options import check_names
 
-_MAX_IMAGE_BYTES = 64 << 20  # more is a mistake, not a picture; the model's side has its own limit
+_MAX_IMAGE_BYTES = 64 << 20  # more is a mistake, not an image; the model's side has its own limit
 
 
 def read_format(path: str) -> dict[str, Any]:

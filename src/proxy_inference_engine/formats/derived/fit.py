@@ -104,7 +104,7 @@ def _with_roles(format: Format, render: Render, listed: str, ruled_listed: str, 
 
 def _with_thinking(format: Format, frame: AnswerFrame, shape: CallShape, source: str) -> Format:
     found = derive_thinking(frame, shape)
-    block = find_thinking(source) if found is None else found.block
+    block = find_thinking(source, frame.prompt) if found is None else found.block
     if found is not None:
         format = replace(format, reasoning_field=found.field)
     known = format.thinking

@@ -24,6 +24,7 @@ _LAST = re.compile(_MARKER)
 _WORDS = re.compile("think|thought|reason|inner", re.IGNORECASE)
 # In templates that only cut reasoning out of a text.
 _CLOSINGS = re.compile(r"</((?:\w+:)?think(?:ing)?)>|(\[/THINK\])|<\|END_THINKING\|>|<\|inner_suffix\|>")
+_OPENED = re.compile(r"<((?:\w+:)?think(?:ing)?)>\s*$")
 _PAIRS = {
     "[/THINK]": "[THINK]",
     "<|END_THINKING|>": "<|START_THINKING|>",
@@ -47,13 +48,14 @@ def derive_thinking(frame: AnswerFrame, shape: CallShape) -> DerivedThinking | N
     return None
 
 
-def find_thinking(source: str) -> Thinking | None:
-    """The block whose end a template mentions."""
+def find_thinking(source: str, prompt: str) -> Thinking | None:
+    """The block whose end a template mentions, or that its prompt ends with."""
     found = _CLOSINGS.search(source)
-    if found is None:
-        return None
-    closing = found.group()
-    return Thinking(_PAIRS.get(closing) or f"<{found[1]}>", closing)
+    if found is not None:
+        closing = found.group()
+        return Thinking(_PAIRS.get(closing) or f"<{found[1]}>", closing)
+    opened = _OPENED.search(prompt)
+    return None if opened is None else Thinking(opened.group().strip(), f"</{opened[1]}>")
 
 
 def _messages(field: str, shape: CallShape) -> list[ProbeMessage]:

@@ -190,6 +190,13 @@ def test_a_block_that_a_template_only_cuts_out_is_known_too() -> None:
     assert thinking is not None and thinking.opening == "<seed:think>"
 
 
+def test_a_block_that_a_prompt_opens_and_nothing_ends_is_known_too() -> None:
+    opens = LINES + "{% if add_generation_prompt %}<assistant><think>\n{% endif %}"
+    thinking = fitted(opens).thinking
+    assert thinking is not None and (thinking.opening, thinking.closing) == ("<think>", "</think>")
+    assert fitted(opens.replace("<think>\n", "<think>\nno")).thinking is None
+
+
 def test_a_family_keeps_its_syntax_where_the_template_writes_it() -> None:
     for name in ("chatml", "qwen3", "qwen3_coder", "glm45", "llama3", "mistral_args", "deepseek_r1"):
         family = by_name(name)

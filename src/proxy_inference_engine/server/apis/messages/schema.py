@@ -14,6 +14,7 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from proxy_inference_engine.server.apis.messages.notes import NotedBlock, is_noted
@@ -284,6 +285,18 @@ class CountRequest(OpenBody):
     cache_control: CacheControl = None
     open_objects: bool = False
     thread: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_earlier_words(cls, data: Any) -> Any:
+        """SDKs said `output_format` before there was an `output_config`."""
+        if not isinstance(data, dict) or not isinstance(data.get("output_format"), dict):
+            return data
+        config = data.get("output_config") or {}
+        if not isinstance(config, dict) or config.get("format") is not None:
+            return data
+        others = {name: value for name, value in data.items() if name != "output_format"}
+        return {**others, "output_config": {**config, "format": data["output_format"]}}
 
 
 class MessageRequest(CountRequest):

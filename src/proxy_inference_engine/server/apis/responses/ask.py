@@ -2,13 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 from proxy_inference_engine.errors import PARAM, ClientError, InvalidRequest
 from proxy_inference_engine.interaction import Interaction, Role, ToolKind
 from proxy_inference_engine.served.ask import Ask, ChatPrompt, Turns
 from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.apis.responses.history import History
-from proxy_inference_engine.server.apis.responses.items import AnyItem, HostedItem, unknown_in
+from proxy_inference_engine.server.apis.responses.items import (
+    AdditionalToolsItem,
+    AnyItem,
+    FoundToolsItem,
+    HostedItem,
+    unknown_in,
+)
 from proxy_inference_engine.server.apis.responses.offer import NOTHING, CallName, OfferedTools, hosted_tools
 from proxy_inference_engine.server.apis.responses.schema import (
     Conversing,
@@ -109,9 +116,18 @@ def make_turns(body: Conversing, items: Sequence[AnyItem], num_earlier: int, sea
 def not_honoured(body: Conversing, history: History, model: ServedModel) -> list[str]:
     """What is skipped, by name: what only other servers host, effort that cannot be made, what nothing here reads."""
     idle = map(_name_param, _reasoning(body, model).ignored)
-    tools = list(hosted_tools(body.tools)) if body.tools else []
-    items = [f"input[{index}]:{item.type}" for index, item in enumerate(history.own) if isinstance(item, HostedItem)]
+    tools = hosted_tools(body.tools) if body.tools else ()
+    items = chain.from_iterable(_hosted(item, f"input[{index}]") for index, item in enumerate(history.own))
     return [*tools, *items, *idle, *body.ignored, *dict.fromkeys(unknown_in(history.own))]
+
+
+def _hosted(item: AnyItem, place: str) -> Iterable[str]:
+    match item:
+        case HostedItem():
+            return [f"{place}:{item.type}"]
+        case AdditionalToolsItem() | FoundToolsItem():
+            return hosted_tools(item.tools, f"{place}.tools")
+    return ()
 
 
 def make_demand(body: Conversing, offered: OfferedTools, reasoning: ReasoningWishes) -> Demand:

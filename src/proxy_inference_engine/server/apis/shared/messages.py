@@ -23,6 +23,7 @@ from proxy_inference_engine.server.apis.shared.tools import CalledFunction, Call
 MAX_MESSAGES = 4096
 _LATER_PARTS = frozenset({"input_audio", "file", "image", "video_url", "audio_url"})
 _ASSISTANT = frozenset({"assistant", "agent"})
+_ANSWERING = _ASSISTANT | {"tool", "function"}
 _SHOWING = frozenset({"user", "tool", "function"})
 
 
@@ -124,6 +125,12 @@ class ChatMessage(OpenSchema):
         if value is None and info.data.get("role") == "function":
             raise ValueError("a function message needs the name of the function")
         return value
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _may_be_no_parts(cls, value: Any, info: ValidationInfo) -> Any:
+        """An answer of calls alone, and what a tool gave back that returns nothing, as clients build them of parts."""
+        return "" if value == [] and info.data.get("role") in _ANSWERING else value
 
     @field_validator("content")
     @classmethod

@@ -215,6 +215,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
     ({"thinking": {"type": "always"}}, "thinking.type"),
     ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
+    ({"output_format": {"type": "xml"}, "output_config": {"effort": "low"}}, "output_config.format"),
     ({"stream": "yes"}, "stream"),
 ]
 
