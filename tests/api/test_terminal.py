@@ -24,6 +24,7 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.pools import FakeLoader, pool_server
 from tests.api.running import Running, running
 from tests.api.writing import Writer, call
+from tests.images import plain
 from tests.polling import HANG_S, wait_until
 from tests.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, PASTE, PIE, TAB, UP, environment, terminal
 from tests.unit.engine.threads import Gate
@@ -154,6 +155,12 @@ def test_run_takes_stdin_a_schema_and_settings(server: Running, pie: Pie, tmp_pa
     assert "pie: the answer was cut off" in cut
     assert "'temperature'" in pie("run", "well?", "--set", "temperature=9", code=1, server=url)
     assert "no option" in pie("run", "well?", "--set", "stream=true", code=1, server=url)
+
+
+def test_what_is_wrong_with_a_picture_is_said_without_where_it_stood(server: Running, pie: Pie, tmp_path: Path) -> None:
+    (tmp_path / "sea.png").write_bytes(plain(8, 8))
+    told = pie("run", "--image", str(tmp_path / "sea.png"), "What is this?", server=server.url, code=1)
+    assert told == "pie: this model takes no images.\n"
 
 
 def test_a_server_that_is_named_has_to_answer(server: Running, pie: Pie) -> None:

@@ -53,13 +53,18 @@ def test_the_plots_move(visitor: Visitor, server: Running) -> None:
     assert label is not None and label.startswith("Throughput: generated /s")
 
 
-def test_a_running_request_is_listed_and_cancelled(visitor: Visitor, server: Running) -> None:
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_a_running_request_is_listed_and_cancelled(visitor: Visitor, server: Running, width: int) -> None:
+    visitor.page.set_viewport_size({"width": width, "height": 800})
     statuses: list[int] = []
     thread = threading.Thread(target=lambda: statuses.append(complete(server, "for ever", 4000)))
     thread.start()
     row = visitor.page.locator(".requests tbody tr", has_text="/v1/completions")
     row.wait_for()
-    row.get_by_role("button").click()
+    button = row.get_by_role("button")
+    box = button.bounding_box()
+    assert box["x"] + box["width"] <= width, "it is seen without scrolling sideways"
+    button.click()
     visitor.page.get_by_text("Nothing runs.").wait_for()
     thread.join()
     server.wait_idle()

@@ -1,6 +1,7 @@
 """A conversation with a partner: what was said, how the next answer is to be. Knows no terminal."""
 
 import json
+import re
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from proxy_inference_engine.cli.talk.partner import AnswerEnd, Partner, Saying
-from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.errors import InvalidRequest, PieError, StartupError
 from proxy_inference_engine.models.profile import profile
 from proxy_inference_engine.output.events import TextDelta
 
 _PENALTY = "repetition_penalty"
+_PLACE = re.compile(r"Invalid value for 'messages[^']*': ")
 
 
 @dataclass(slots=True)
@@ -52,6 +54,8 @@ class TerminalConversation:
                     elif isinstance(saying, AnswerEnd):
                         self.last = saying
                     yield saying
+        except PieError as error:
+            raise _plain(error) from None
         finally:
             self.images = []  # a model that takes none would refuse every question after this one
             if text:
@@ -87,3 +91,9 @@ class TerminalConversation:
         self.clear()
         self.system = turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else None
         self.messages = turns
+
+
+def _plain(error: PieError) -> PieError:
+    """No person wrote messages[0].content[1]: what is wrong with it is enough."""
+    what = _PLACE.sub("", error.message)
+    return error if what == error.message else InvalidRequest(what, code=error.code)
