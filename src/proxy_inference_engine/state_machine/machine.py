@@ -1,11 +1,9 @@
 """Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import llguidance
 
@@ -34,6 +32,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     open_grammar,
 )
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
+from proxy_inference_engine.state_machine.lru import LruCache
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -41,8 +40,6 @@ from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, w
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
 from proxy_inference_engine.state_machine.watch import ValueGuard
 from proxy_inference_engine.types import Constraint
-
-T = TypeVar("T")
 
 COMPACT = Spacing(",", ":")
 SPACED = Spacing(", ", ": ")  # what most text has: small models write better so
@@ -109,37 +106,6 @@ def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
     return SPACED if is_spaced else COMPACT
 
 
-class LruCache(Generic[T]):
-    """Bounded by entries and by their sizes together. Safe to use from several threads."""
-
-    def __init__(self, max_entries: int, max_size: int) -> None:
-        self._max_entries = max_entries
-        self._max_size = max_size
-        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: str) -> T | None:
-        with self._lock:
-            found = self._entries.get(key)
-            if found is None:
-                return None
-            self._entries.move_to_end(key)
-            return found[0]
-
-    def put(self, key: str, value: T, size: int) -> None:
-        with self._lock:
-            old = self._entries.pop(key, None)
-            self._size += size - (old[1] if old is not None else 0)
-            self._entries[key] = (value, size)
-            while len(self._entries) > self._max_entries or (self._size > self._max_size and len(self._entries) > 1):
-                _, (_, freed) = self._entries.popitem(last=False)
-                self._size -= freed
-
-
 class MachineBuilder:
     """One per model. Safe to use from several threads. With `tracks_states`, matchers always know their state.
 
@@ -188,7 +154,7 @@ class MachineBuilder:
         machine = self._machines.get(key)
         if machine is None:
             machine = self._build(demand, tenant)
-            self._machines.put(key, machine, self._num_bytes(key, machine.constraint))
+            self._machines.put(key, machine, self._num_bytes(key, machine.constraint), tenant)
         return machine
 
     def _num_bytes(self, key: str, constraint: Constraint | None) -> int:
