@@ -18,10 +18,9 @@ import llguidance
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar, compile_grammar
 from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
-from proxy_inference_engine.state_machine.sandbox.allowance import Allowance, CompileTime
 from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
-from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns
+from proxy_inference_engine.state_machine.sandbox.turns import Allowance, CompileTime, SandboxTurns
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 
 MAX_CHARS = 64 << 10

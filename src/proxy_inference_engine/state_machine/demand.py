@@ -68,11 +68,6 @@ class Demand:
     any_order: bool = False  # of the properties in a format, where the alternatives stay few
     closes_objects: bool = False  # one that lists its properties, and does not say otherwise, has no others
 
-    @property
-    def binds(self) -> bool:
-        """Whether a grammar is compiled for it."""
-        return bool(self.tools) or not isinstance(self.output, AnyText)
-
 
 class SchemaProblem(NamedTuple):
     """What of a schema cannot be enforced: a pointer to it, the keyword ("" where it is no single one), and why."""

@@ -1,9 +1,11 @@
 """Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
 
 import json
-from collections.abc import Iterator, Mapping
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import llguidance
 
@@ -29,10 +31,10 @@ from proxy_inference_engine.state_machine.json_schema import (
     UnenforceableSchema,
     closed_grammar,
     json_grammar,
+    loosened,
     open_grammar,
 )
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
-from proxy_inference_engine.state_machine.lru import LruCache
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -40,6 +42,8 @@ from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, w
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
 from proxy_inference_engine.state_machine.watch import ValueGuard
 from proxy_inference_engine.types import Constraint
+
+T = TypeVar("T")
 
 COMPACT = Spacing(",", ":")
 SPACED = Spacing(", ", ": ")  # what most text has: small models write better so
@@ -104,6 +108,50 @@ def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
     """What the configuration says, or else the model's profile."""
     is_spaced = spaces_json if configured is None else configured == "spaced"
     return SPACED if is_spaced else COMPACT
+
+
+class LruCache(Generic[T]):
+    """Bounded by entries and by their sizes together. Safe to use from several threads.
+
+    An entry belongs to whoever put it there, and is everybody's to get. Of the owner whose entries are the largest
+    together, the one used longest ago goes: so nobody's flood takes away what others have.
+    """
+
+    def __init__(self, max_entries: int, max_size: int) -> None:
+        self._max_entries = max_entries
+        self._max_size = max_size
+        self._entries: OrderedDict[str, tuple[T, int, str]] = OrderedDict()
+        self._sizes: Counter[str] = Counter()  # by owner
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def put(self, key: str, value: T, size: int, owner: str = "") -> None:
+        with self._lock:
+            self._drop(key)
+            self._entries[key] = (value, size, owner)
+            self._sizes[owner] += size
+            while len(self._entries) > self._max_entries or (
+                self._sizes.total() > self._max_size and len(self._entries) > 1
+            ):
+                largest = max(self._sizes, key=lambda one: self._sizes[one])
+                # The new one stays, also where it is all that its owner has.
+                old = (name for name, (_, _, owned) in self._entries.items() if owned == largest and name != key)
+                self._drop(next(old, None) or next(iter(self._entries)))
+
+    def _drop(self, key: str) -> None:
+        _, size, owner = self._entries.pop(key, (None, 0, ""))
+        self._sizes[owner] -= size
+        self._sizes += Counter()  # without owners who have nothing
 
 
 class MachineBuilder:
@@ -337,16 +385,6 @@ def _thinking(format: Format) -> Thinking | None:
     if channels is None:
         return format.thinking
     return Thinking(channels.channel + channels.reasoning + channels.message, channels.end)
-
-
-def loosened(schema: Any) -> dict[str, Any]:
-    """What is left of a schema that is too much for the library: its type and the names at its top."""
-    if not isinstance(schema, Mapping):
-        return {}
-    loose: dict[str, Any] = {key: schema[key] for key in ("type", "required") if key in schema}
-    if isinstance(schema.get("properties"), Mapping):
-        loose["properties"] = dict.fromkeys(schema["properties"], True)
-    return loose
 
 
 def _plain(value: Any) -> Any:

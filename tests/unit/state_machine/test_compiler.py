@@ -14,8 +14,7 @@ from proxy_inference_engine.state_machine.compiler import Compiler
 from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema, ToolChoice
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
-from proxy_inference_engine.state_machine.sandbox.allowance import Allowance
-from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns, TurnLimits
+from proxy_inference_engine.state_machine.sandbox.turns import Allowance, SandboxTurns, TurnLimits
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.families import Family

@@ -2,7 +2,7 @@
 
 import threading
 
-from proxy_inference_engine.state_machine.lru import LruCache
+from proxy_inference_engine.state_machine.machine import LruCache
 
 
 def test_the_least_recently_used_goes_first() -> None:

@@ -48,7 +48,7 @@ def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
 def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """Alternatives that exclude each other, by proof or by what is added to them."""
     options = [option for option in schema["oneOf"] if certain_kinds(document.resolved(option), document) & kinds]
-    meant = tagged(options, schema, document)
+    meant = tagged(options, schema, document) if "discriminator" in schema else options
     weight = _weight({keyword: one for keyword, one in schema.items() if keyword != "oneOf"})
     rivals = _rivals(_in_context(options, schema), document)
     chosen: list[Schema] = []

@@ -181,7 +181,8 @@ class Rewriter:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
         parts: list[Any]
         if keyword == "anyOf":
-            options = tagged(schema[keyword], schema, self._document)
+            is_told = "discriminator" in schema
+            options = tagged(schema[keyword], schema, self._document) if is_told else schema[keyword]
             parts = [self.rewrite(one, spot.beside(kinds)) for one in options]
         elif keyword == "allOf":
             parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]

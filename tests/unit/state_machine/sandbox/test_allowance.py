@@ -3,7 +3,7 @@
 import pytest
 
 from proxy_inference_engine.errors import RateLimited
-from proxy_inference_engine.state_machine.sandbox.allowance import Allowance, CompileTime
+from proxy_inference_engine.state_machine.sandbox.turns import Allowance, CompileTime
 
 
 class Clock:

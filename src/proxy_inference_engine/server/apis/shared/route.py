@@ -18,7 +18,7 @@ from proxy_inference_engine.errors import PARAM, Forbidden
 from proxy_inference_engine.output.events import PromptRead
 from proxy_inference_engine.pool.pool import Lease
 from proxy_inference_engine.served.ask import Ask, ChatPrompt
-from proxy_inference_engine.served.model import Counted, ServedModel
+from proxy_inference_engine.served.model import Counted, ServedModel, binds
 from proxy_inference_engine.served.stream import AnswerStream, SkippedImage, Step
 from proxy_inference_engine.server.apis.shared.fields import MAX_PRIORITY, RequestSchema, validate
 from proxy_inference_engine.server.http.access import Visit, visit_of
@@ -129,7 +129,7 @@ class Exchange(Generic[BodyT_co]):
         work = self.model.answer(*asks, observer=trace or metrics)
         if any(ask.prompt.has_images for ask in asks):
             stream = await supervise(work, self.http.receive, self.state.drain)
-        elif self._can_tell and any(ask.demand.binds for ask in asks):
+        elif self._can_tell and any(map(binds, asks)):
             stream = await _meanwhile(work, _tell(self.visit, _compiling_news(), self.state.patience))
         else:
             stream = await work
