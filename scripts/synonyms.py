@@ -20,7 +20,8 @@ Made by `python scripts/synonyms.py --write`: do not edit.
 
 Chat and text completions, responses (and llama.cpp's own routes) read these fields of other servers. A field at the
 value in the last column asks for nothing, and is accepted whatever its name. What is not in the table, and what cannot
-be said in our words, is refused by name. Two fields that contradict each other are a 400.
+be said in our words, is refused by name. Two fields that contradict each other are a 400. The third column has the
+fields of a chat; a response has `text.format` (JSON only), `max_output_tokens` and `top_logprobs` for the same.
 
 | field | of | becomes | asks for nothing |
 |---|---|---|---|

@@ -3,11 +3,14 @@
 It is a package registry too: the files of a package are those of the repository `simple/<package>`.
 """
 
+import fcntl
 import hashlib
 import json
 import socket
 import ssl
 import struct
+import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.polling import HANG_S
+from tests.polling import HANG_S, wait_until
 
 COMMIT, OTHER_COMMIT = "0123456789abcdef0123456789abcdef01234567", "f" * 40
 _LARGE = (".gguf", ".safetensors", ".bin")  # what is kept in LFS
@@ -219,6 +222,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reset(self, data: bytes) -> None:
         self.wfile.write(data)
-        time.sleep(0.05)  # so that it is read before the reset
+        wait_until(lambda: _num_unsent(self.connection) == 0)  # a reset throws away what has not arrived
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
+
+
+def _num_unsent(sock: socket.socket) -> int:
+    """Bytes that the other end does not have yet."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -26,7 +26,7 @@ from proxy_inference_engine.store import Store
 from tests.api.pools import PoolServer, pool_server
 from tests.api.running import HELLO, MODEL, Running, running
 from tests.api.test_keys import all_routes
-from tests.polling import wait_until
+from tests.polling import HANG_S, wait_until
 
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"), ApiKey("root", "key-of-root", is_admin=True))
 METRICS_KEY = ApiKey("metrics", "key-of-prometheus")
@@ -251,7 +251,7 @@ def test_a_running_request_is_listed_and_cancelled(path: str, stream: bool) -> N
                 assert root.post(f"/admin/requests/{wrong}/cancel").status_code == 404
             answer = root.post(f"/admin/requests/{entry['id']}/cancel")
             assert answer.json() == {"id": entry["id"], "object": "request", "cancelled": True}
-            response = running_one.result(timeout=20)
+            response = running_one.result(timeout=HANG_S)
             gate.is_open.set()
         check_cancelled(response, path, stream)
         wait_until(lambda: not listed(root))
@@ -283,7 +283,7 @@ def test_a_request_whose_body_never_comes_is_cancelled_too() -> None:
             enough.wait()
 
         headers = {"content-type": "application/json"}
-        slow = pool.submit(httpx.post, f"{live.url}/v1/completions", content=body(), headers=headers, timeout=20)
+        slow = pool.submit(httpx.post, f"{live.url}/v1/completions", content=body(), headers=headers, timeout=HANG_S)
         wait_until(lambda: listed(http))
         [entry] = listed(http)
         assert entry["state"] == "preparing" and entry["model"] is None and entry["key"] == "local"
@@ -291,7 +291,7 @@ def test_a_request_whose_body_never_comes_is_cancelled_too() -> None:
         wait_until(lambda: not listed(http))
         enough.set()
         with suppress(httpx.TransportError):  # the server answered and hung up while the client was still writing
-            assert slow.result(timeout=20).status_code == 403
+            assert slow.result(timeout=HANG_S).status_code == 403
 
 
 def test_embeddings_are_cancelled_too() -> None:
@@ -307,7 +307,7 @@ def test_embeddings_are_cancelled_too() -> None:
             wait_until(lambda: [each for each in listed(http) if each["model"]])
             [entry] = listed(http)
             http.post(f"/admin/requests/{entry['id']}/cancel")
-            assert asked.result(timeout=20).status_code == 403
+            assert asked.result(timeout=HANG_S).status_code == 403
             go_on.set()
     finally:
         go_on.set()
@@ -445,7 +445,7 @@ def test_a_request_that_waits_for_its_model_is_cancelled(loading: PoolServer) ->
         [entry] = listed(http)
         assert entry["model"] == "slow" and entry["state"] == "preparing"
         assert http.post(f"/admin/requests/{entry['id']}/cancel").status_code == 200
-        check_cancelled(asked.result(timeout=20), "/v1/messages", stream=False)
+        check_cancelled(asked.result(timeout=HANG_S), "/v1/messages", stream=False)
         wait_until(lambda: not loading.pool.find("slow").num_waiting)
 
 

@@ -12,6 +12,7 @@ from websockets.sync.client import connect
 from proxy_inference_engine.config import Config
 from tests.api.running import Running, running
 from tests.api.writing import Writer, call
+from tests.polling import HANG_S
 
 THOUGHT = "<think>\nFirst a look.\n</think>\n\n"
 TEXTS = (THOUGHT + "I will look.\n" + call("look", path="a.txt"), "It is empty.", "More.")
@@ -165,7 +166,7 @@ def codex_socket(live: Running) -> Iterator[Callable[..., dict[str, Any]]]:
 
         def ask(**fields: Any) -> dict[str, Any]:
             line.send(json.dumps({"type": "response.create", **CODEX, **previous, **fields}))
-            while (event := json.loads(line.recv(timeout=30)))["type"] not in ("response.completed", "error"):
+            while (event := json.loads(line.recv(timeout=HANG_S)))["type"] not in ("response.completed", "error"):
                 pass
             assert event["type"] == "response.completed", event
             previous["previous_response_id"] = event["response"]["id"]

@@ -1,6 +1,5 @@
 """Batches that are cancelled, run out of time, are cut off and go on; and whose they are."""
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +36,11 @@ class Brake:
 
     def let_go(self) -> None:
         self._is_free.set()
+
+    def hold(self) -> None:
+        """From the next pass on."""
+        self._num_free = self.num_passes
+        self._is_free.clear()
 
 
 @contextmanager
@@ -193,4 +197,5 @@ def test_lines_of_a_batch_are_seen_and_counted_like_requests() -> None:
         ended(client, begin(client, many(3)))
         metrics = http.get("/metrics").text
         assert 'pie_http_requests_total{route="batch",status="200"} 3.0' in metrics
-        assert json.loads(http.get("/admin/usage").text) is not None
+        (usage,) = http.get("/admin/usage").json()["data"]
+        assert usage["key"] == "local" and usage["requests"] == 3 and usage["completion_tokens"] > 0

@@ -11,7 +11,7 @@ from openai import BadRequestError, OpenAI
 from proxy_inference_engine.server.http import multipart
 from proxy_inference_engine.store import FileLimits, Store, StoreLimits
 from tests.api.running import HELLO, MODEL, Running, running
-from tests.polling import wait_until
+from tests.polling import HANG_S, wait_until
 
 BOUNDARY = "xyz"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
@@ -162,7 +162,7 @@ def files_in(folder: Path) -> list[str]:
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(bounded: tuple[Running, Path]) -> None:
     live, folder = bounded
-    with socket.create_connection(live.address, timeout=30) as sock:
+    with socket.create_connection(live.address, timeout=HANG_S) as sock:
         head = f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10 * 2**30}\r\n"
         sock.sendall(f"{head}Content-Type: {FORM['content-type']}\r\n\r\n".encode())
         assert b" 413 " in sock.recv(4096).split(b"\r\n")[0]
@@ -206,7 +206,7 @@ def test_files_of_a_key_are_bounded_together(bounded: tuple[Running, Path]) -> N
 
 def test_a_client_that_leaves_leaves_nothing(bounded: tuple[Running, Path]) -> None:
     live, folder = bounded
-    with socket.create_connection(live.address, timeout=30) as sock:
+    with socket.create_connection(live.address, timeout=HANG_S) as sock:
         head = "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1500\r\n"
         sock.sendall(f"{head}Content-Type: {FORM['content-type']}\r\n\r\n".encode() + PURPOSE)
         wait_until(lambda: files_in(folder))
@@ -216,7 +216,7 @@ def test_a_client_that_leaves_leaves_nothing(bounded: tuple[Running, Path]) -> N
 def test_a_slow_upload_is_given_up(bounded: tuple[Running, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     live, folder = bounded
     monkeypatch.setattr(multipart, "RECEIVE_SECONDS", 0.05)
-    with socket.create_connection(live.address, timeout=30) as sock:
+    with socket.create_connection(live.address, timeout=HANG_S) as sock:
         head = "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1500\r\n"
         sock.sendall(f"{head}Content-Type: {FORM['content-type']}\r\n\r\n".encode() + PURPOSE)
         assert b" 408 " in sock.recv(4096).split(b"\r\n")[0]

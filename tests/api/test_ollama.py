@@ -9,7 +9,7 @@ import pytest
 
 from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.formats import by_name
-from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
 from tests.api.running import HELLO, MODEL, Running, on_every_runner, running
 from tests.api.writing import Writer, call
 from tests.images import plain
@@ -200,6 +200,20 @@ def test_images_are_refused_by_a_model_that_sees_none(client: Any) -> None:
         client.chat(MODEL, [{"role": "user", "content": "What is it?", "images": [image]}])
     with pytest.raises(ollama.ResponseError, match=r"'images\[0\]'.*takes no images"):
         client.generate(MODEL, "What is it?", images=[image])
+
+
+def test_images_are_seen() -> None:
+    """32 by 32 is four patches between two brackets; which image it is changes the answer."""
+    image_runner = FakeRunner(chat_template=IMAGE_TEMPLATE, defined_tokens=(MARKER,), image_encoder=FakeImageEncoder())
+    with running(image_runner) as live, talking(live) as client:
+        images = [[plain(32, 32)], [plain(32, 32, "blue")], []]
+        asked = [{"role": "user", "content": "What is it?"}]
+        chats = [client.chat(MODEL, [{**asked[0], "images": each}], options=SHORT) for each in images]
+        shown = [client.generate(MODEL, "What is it?", images=each, options=SHORT) for each in images]
+    for red, blue, none in (chats, shown):
+        assert red.prompt_eval_count == blue.prompt_eval_count == none.prompt_eval_count + 6
+    assert len({each.message.content for each in chats}) == 3
+    assert [each.response for each in shown] == [each.message.content for each in chats]
 
 
 @on_every_runner

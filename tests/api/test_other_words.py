@@ -152,6 +152,8 @@ def test_responses_know_the_same_words(http: httpx.Client) -> None:
     assert response.headers["x-pie-ignored"] == "id_slot"
     assert response.json()["model"] == plain.json()["model"] == MODEL
     assert response.json()["output"][0]["content"] == plain.json()["output"][0]["content"]
+    bound = http.post("/v1/responses", json={"input": "Hi", "guided_json": {"const": {"a": 1}}, "n_predict": 20}).json()
+    assert bound["output"][0]["content"][0]["text"] == '{"a":1}' and bound["max_output_tokens"] == 20
     refused = http.post("/v1/responses", json={**asked, "use_beam_search": True}).json()["error"]
     assert refused["param"] == "use_beam_search"
 

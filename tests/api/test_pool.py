@@ -173,6 +173,8 @@ def test_an_admin_loads_pins_and_unloads(three: PoolServer) -> None:
         assert post(http, "a", "unload").json()["state"] == "unloaded"
         status = http.get("/admin/models").json()
         assert (status["memory_bytes"], status["max_memory_bytes"]) == (SIZE, 2 * SIZE)
+        assert [model["needs_bytes"] for model in status["data"]] == [SIZE] * 3
+        assert [model["parts"] is None for model in status["data"]] == [states(http)[name] != "ready" for name in "abc"]
         assert post(http, "nobody", "load").status_code == 404
 
 

@@ -12,6 +12,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.pools import PoolServer, pool_server
+from tests.polling import HANG_S
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 A, B, C = (PoolEntry(name, Config()) for name in ("a", "b", "c"))
@@ -77,7 +78,7 @@ def test_a_turn_on_a_socket_waits_for_its_model(three: PoolServer) -> None:
     with connect(url) as line:
         for name in ("b", "a", "c"):
             line.send(json.dumps({"type": "response.create", "model": name, "input": "Hi", "max_output_tokens": 5}))
-            while (event := json.loads(line.recv(timeout=30)))["type"] not in ("response.incomplete", "error"):
+            while (event := json.loads(line.recv(timeout=HANG_S)))["type"] not in ("response.incomplete", "error"):
                 pass
             assert event["response"]["model"] == name
     assert three.loader.log == ["b loaded", "a loaded", "b unloaded", "c loaded"]

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from time import sleep
 from typing import Any
 
 import httpx
@@ -23,6 +22,7 @@ from tests.polling import wait_until
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4}
+NUM_ENDS = 32  # answers after which anything is guessed, and more
 KEYS = (ApiKey("anna", "k-a"), ApiKey("ben", "k-b"), ApiKey("root", "k-r", is_admin=True))
 
 
@@ -50,6 +50,22 @@ def test_an_answer_that_waited_tells_where_it_stood() -> None:
         brake.let_go()
         places = [call.result().headers.get("x-pie-queue-position") for call in calls]
         assert sorted(place for place in places if place is not None) == ["1", "2"], "of four slots"
+
+
+def test_how_long_it_takes_is_guessed_once_enough_have_ended() -> None:
+    with braked() as (live, brake), live.http() as http, ThreadPoolExecutor(8) as pool:
+        brake.let_go()
+        for _ in range(NUM_ENDS):
+            assert "x-pie-queue-seconds" not in http.post(CHAT, json=BODY).headers
+        brake.hold()
+        calls = [pool.submit(http.post, CHAT, json=BODY) for _ in range(6)]
+        wait_until(lambda: len(live.worker._book.unanswered) == 6)
+        brake.let_go()
+        heads = [call.result().headers for call in calls]
+        assert sorted(head.get("x-pie-queue-position", "0") for head in heads) == ["0"] * 4 + ["1", "2"]
+        for head in heads:
+            assert ("x-pie-queue-seconds" in head) == ("x-pie-queue-position" in head)
+            assert int(head.get("x-pie-queue-seconds", "1")) >= 1
 
 
 @contextmanager
@@ -129,25 +145,23 @@ def test_nobody_jumps_the_queue_unasked(keyed: Running, path: str) -> None:
 
 
 def test_flex_waits_behind_default() -> None:
-    brake, ended = Brake(), list[str]()
+    """By the order in which their prompts are computed."""
+    brake, begun = Brake(), list[str]()
 
     def compute(rows: Sequence[Row]) -> None:
         brake(rows)
-        sleep(0.03)  # so long that four threads hear of their answers in the order in which those came
+        prompts = [row.ids.tolist() for row in rows]
+        begun.extend(tier for tier in ("flex", "default") if list(tier.encode()) in prompts)
 
-    with running(FakeRunner(lanes=(Lane(1, 512),), on_forward=compute)) as live, live.http() as http:
-
-        def waiting(tier: str) -> None:
-            http.post(CHAT, json={**BODY, "service_tier": tier, "ignore_eos": True})
-            ended.append(tier)
-
-        with ThreadPoolExecutor(8) as pool:
-            calls = [pool.submit(http.post, CHAT, json=BODY)]
-            wait_until(lambda: brake.num_passes)
-            for number, tier in enumerate(("flex", "flex", "default", "default"), start=2):
-                calls.append(pool.submit(waiting, tier))  # type: ignore[arg-type]
-                wait_until(partial(lambda count: len(live.worker._book.unanswered) == count, number))
-            brake.let_go()
-            for call in calls:
-                call.result()
-    assert ended == ["default", "default", "flex", "flex"]
+    runner = FakeRunner(lanes=(Lane(1, 512),), on_forward=compute)
+    with running(runner, max_cache_bytes=0) as live, live.http() as http, ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(http.post, CHAT, json=BODY)]
+        wait_until(lambda: brake.num_passes)
+        for number, tier in enumerate(("flex", "flex", "default", "default"), start=2):
+            asked = {"model": MODEL, "prompt": tier, "max_tokens": 4, "service_tier": tier}
+            calls.append(pool.submit(http.post, "/v1/completions", json=asked))
+            wait_until(partial(lambda count: len(live.worker._book.unanswered) == count, number))
+        brake.let_go()
+        for call in calls:
+            assert call.result().status_code == 200
+    assert begun == ["default", "default", "flex", "flex"]

@@ -21,7 +21,7 @@ from proxy_inference_engine.server.http import websocket as protocol
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import MODEL, Running, on_every_runner, running
 from tests.api.writing import Writer, call
-from tests.polling import wait_until
+from tests.polling import HANG_S, wait_until
 
 CREATE: dict[str, Any] = {"type": "response.create", "model": MODEL, "store": False, "max_output_tokens": 8}
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
@@ -53,7 +53,7 @@ def heard(line: Connection) -> list[dict[str, Any]]:
     """Until a response ends."""
     events = []
     while True:
-        events.append(json.loads(line.recv(timeout=30)))
+        events.append(json.loads(line.recv(timeout=HANG_S)))
         if events[-1]["type"] in ENDS:
             return events
 
@@ -190,10 +190,10 @@ def test_lanes() -> None:
             say(line, input=f"Hello {lane}", stream_id=lane)
         events: list[dict[str, Any]] = []
         while {event["stream_id"] for event in events} < {"a", "b"}:
-            events.append(json.loads(line.recv(timeout=30)))
+            events.append(json.loads(line.recv(timeout=HANG_S)))
         gate.set()
         while sum(event["type"] in ENDS for event in events) < 3:
-            events.append(json.loads(line.recv(timeout=30)))
+            events.append(json.loads(line.recv(timeout=HANG_S)))
         on_a = [event["type"] for event in events if event["stream_id"] == "a"]
         assert on_a.count("response.created") == 2
         assert on_a.index("response.incomplete") < on_a.index("response.created", 1)
@@ -237,7 +237,7 @@ def test_what_headers_would_say_is_in_the_first_event(line: Connection) -> None:
 
 def test_steering_is_refused_by_name(line: Connection) -> None:
     line.send(json.dumps({"type": "response.steer", "previous_response_id": "resp_1", "input": "Left!"}))
-    event = json.loads(line.recv(timeout=10))
+    event = json.loads(line.recv(timeout=HANG_S))
     assert event["type"] == "response.steer.failed" and event["error"]["code"] == "steering_not_supported"
     assert event["steer"] == {"previous_response_id": "resp_1", "input": "Left!"}
 
@@ -289,7 +289,7 @@ def test_who_leaves_is_not_computed_for() -> None:
     with running(FakeRunner(step_seconds=lambda _: 0.01)) as live:
         with opened(live) as line:
             say(line, input="Hello", max_output_tokens=5000, ignore_eos=True)
-            while json.loads(line.recv(timeout=10))["type"] != "response.output_text.delta":
+            while json.loads(line.recv(timeout=HANG_S))["type"] != "response.output_text.delta":
                 pass
         live.wait_idle()
 
@@ -367,7 +367,7 @@ def test_too_many_messages_at_once() -> None:
             say(line, input="Hello", max_output_tokens=4000, ignore_eos=True)
         with pytest.raises(ConnectionClosed) as closed:
             while True:
-                line.recv(timeout=20)
+                line.recv(timeout=HANG_S)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == protocol.POLICY
         live.wait_idle()
 
@@ -376,7 +376,7 @@ def test_too_many_lanes() -> None:
     with running(FakeRunner(step_seconds=lambda _: 0.01)) as live, opened(live) as line:
         for lane in range(session.MAX_LANES + 1):
             say(line, input="Hello", stream_id=str(lane), max_output_tokens=4000, ignore_eos=True)
-        while (event := json.loads(line.recv(timeout=20)))["type"] != "error":
+        while (event := json.loads(line.recv(timeout=HANG_S)))["type"] != "error":
             pass
         assert event["stream_id"] == str(session.MAX_LANES) and event["error"]["code"] == "queue_full"
 
@@ -390,7 +390,7 @@ def test_long_headers_are_fine(server: Running) -> None:
 
 def closing_code(line: Connection) -> int:
     with pytest.raises(ConnectionClosed) as closed:
-        line.recv(timeout=20)
+        line.recv(timeout=HANG_S)
     assert closed.value.rcvd is not None
     return closed.value.rcvd.code
 
@@ -400,7 +400,7 @@ def test_what_is_idle_is_closed_at_the_end_and_what_is_not_has_its_time() -> Non
     with slow as live, opened(live) as idle, opened(live) as busy:
         ask(idle, input="Hello")
         say(busy, input="Hello", max_output_tokens=60, ignore_eos=True)
-        while json.loads(busy.recv(timeout=10))["type"] != "response.output_text.delta":
+        while json.loads(busy.recv(timeout=HANG_S))["type"] != "response.output_text.delta":
             pass
         live.server.should_exit = True
         assert closing_code(idle) == protocol.RESTART
@@ -411,7 +411,7 @@ def test_what_is_idle_is_closed_at_the_end_and_what_is_not_has_its_time() -> Non
 def test_the_end_breaks_off_what_takes_too_long() -> None:
     with running(FakeRunner(step_seconds=lambda _: 0.01), Config(drain_seconds=0.2)) as live, opened(live) as line:
         say(line, input="Hello", max_output_tokens=8000, ignore_eos=True)
-        while json.loads(line.recv(timeout=10))["type"] != "response.output_text.delta":
+        while json.loads(line.recv(timeout=HANG_S))["type"] != "response.output_text.delta":
             pass
         live.server.should_exit = True
         error, failed = [event for event in _rest(line) if event["type"] in ("error", "response.failed")]
@@ -421,7 +421,7 @@ def test_the_end_breaks_off_what_takes_too_long() -> None:
 def _rest(line: Connection) -> Iterator[dict[str, Any]]:
     try:
         while True:
-            yield json.loads(line.recv(timeout=20))
+            yield json.loads(line.recv(timeout=HANG_S))
     except ConnectionClosed:
         return
 
@@ -452,13 +452,13 @@ def test_each_turn_counts_against_the_limits_of_its_key() -> None:
 def test_the_operator_sees_a_socket_and_may_end_it() -> None:
     with running(FakeRunner(step_seconds=lambda _: 0.005)) as live, live.http() as http, opened(live) as line:
         say(line, input="Hello", max_output_tokens=8000, ignore_eos=True)
-        while json.loads(line.recv(timeout=10))["type"] != "response.output_text.delta":
+        while json.loads(line.recv(timeout=HANG_S))["type"] != "response.output_text.delta":
             pass
         listed = http.get("/admin/requests").json()["data"]
         (entry,) = [each for each in listed if each["route"] == "/v1/responses"]
         assert http.post(f"/admin/requests/{entry['id']}/cancel").status_code == 200
         with pytest.raises(ConnectionClosed) as closed:
             while True:
-                line.recv(timeout=20)
+                line.recv(timeout=HANG_S)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == protocol.POLICY
         live.wait_idle()

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.model.gguf_files import write_llama
+from tests.polling import HANG_S
 from tests.terminal import CTRL_C, CTRL_D, ENTER, environment, terminal
 
 SETTINGS = ("--threads", "1", "--context", "256", "--log-level", "error")
@@ -108,11 +109,11 @@ def test_serve_says_where_to_go_and_the_curl_line_works(model: Path, tmp_path: P
         assert re.search(r"memory +\S+ MiB for running sequences, .* for the prefix cache", printed)
         curl = shlex.split("curl " + printed.partition("  curl ")[2].partition("\n\n")[0])
         url, body = curl[1], json.loads(curl[curl.index("-d") + 1])
-        assert httpx.get(url.replace("/v1/chat/completions", "/ready")).status_code == 200
-        answer = httpx.post(url, json=body, timeout=20)
+        assert httpx.get(url.replace("/v1/chat/completions", "/ready"), timeout=HANG_S).status_code == 200
+        answer = httpx.post(url, json=body, timeout=HANG_S)
         assert answer.status_code == 200 and answer.json()["choices"][0]["message"]["role"] == "assistant"
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=15)
+        _, errors = process.communicate(timeout=HANG_S)
         assert (process.returncode, errors) == (0, "")
 
 
@@ -122,8 +123,8 @@ def test_settings_come_from_every_place(model: Path, tmp_path: Path) -> None:
     with serving(model, tmp_path, PIE_SLOTS="3") as (_, printed):
         assert "3 sequences of 256 tokens" in printed and "needs an API key" in printed
         url = re.findall(r"http://\S+/v1", printed)[0]
-        assert httpx.get(f"{url}/models").status_code == 401
-        assert httpx.get(f"{url}/models/gpt-4", headers={"x-api-key": "from-dotenv"}).status_code == 200
+        assert httpx.get(f"{url}/models", timeout=HANG_S).status_code == 401
+        assert httpx.get(f"{url}/models/gpt-4", headers={"x-api-key": "from-dotenv"}, timeout=HANG_S).status_code == 200
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8, 1.2])

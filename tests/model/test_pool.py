@@ -29,6 +29,16 @@ from proxy_inference_engine.served.ask import Ask, LimitWishes, RawPrompt
 from proxy_inference_engine.served.model import Threads
 from proxy_inference_engine.server.app import image_loader
 
+def staying():
+    # Those of the event loop's pool are kept, and there may be one more or less of them.
+    return [thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")]
+
+def end_all():
+    # What is on its way out, such as the one that faults memory in, may need a moment on a busy machine.
+    for thread in staying():
+        if thread.name not in ("MainThread", "passes"):
+            thread.join(10)
+
 async def main(path, cycles):
     entry = PoolEntry("m", Config(model=path, threads=1, context=256, slots=2, cache_memory=1 << 20))
     loader = EngineLoader(1 << 30, Threads(), image_loader)
@@ -41,9 +51,8 @@ async def main(path, cycles):
         del model
         if cycle in (cycles // 3, cycles - 1):
             pages = int(open("/proc/self/statm").read().split()[1])
-            # Those of the event loop's pool are kept, and there may be one more or less of them.
-            threads = [thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_")]
-            print(pages * 4096, len(threads), len(os.listdir("/proc/self/fd")), flush=True)
+            await asyncio.to_thread(end_all)
+            print(pages * 4096, len(staying()), len(os.listdir("/proc/self/fd")), flush=True)
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """

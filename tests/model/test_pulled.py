@@ -35,7 +35,11 @@ def test_a_second_model_is_pulled_and_loaded_beside_the_first(tmp_path: Path, mo
             with listening(pool, config) as live, live.http() as http:
                 ask = {"prompt": "the cat", "max_tokens": 2}
                 assert http.post("/v1/completions", json={"model": "first", **ask}).status_code == 200
-                assert http.get("/admin/models").json()["max_memory_bytes"] is None
+                alone = http.get("/admin/models").json()
+                assert alone["max_memory_bytes"] is None and alone["memory_bytes"] == 0
+                [told] = alone["data"]
+                assert told["parts"].keys() == {"weights", "kv", "cache"} and all(told["parts"].values())
+                assert told["needs_bytes"] == sum(told["parts"].values()), "it is alone: what it has is what it needs"
                 assert http.get("/admin/fit", params={"model": NAME}).json()["fits"]
                 http.post("/admin/pulls", json={"model": NAME})
                 wait_until(lambda: http.get("/admin/pulls").json()["data"][0]["state"] == "done")

@@ -14,6 +14,7 @@ from openai import OpenAI
 from proxy_inference_engine.runners.base import Row
 from tests.api.running import Running, running
 from tests.model.conftest import make_runner
+from tests.polling import HANG_S
 
 pytestmark = pytest.mark.model
 
@@ -108,7 +109,7 @@ def test_rolling_loglikelihood_is_the_same_of_text_and_ids(server: Running) -> N
     tokenizer = server.runner.tokenizer
     ids = [tokenizer.specials["<|endoftext|>"], *tokenizer.encode(text)]
     asked = {"model": "bundled", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=HANG_S) as http:
         bodies = [{**asked, "prompt": prompt} for prompt in (f"<|endoftext|>{text}", ids)]
         answers = [http.post("/v1/completions", json=body).json() for body in bodies]
     texts, numbers = (each["choices"][0]["logprobs"]["token_logprobs"] for each in answers)

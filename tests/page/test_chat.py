@@ -193,6 +193,21 @@ def test_probabilities_and_going_on_from_a_token(visitor: Visitor) -> None:
     assert page.locator(f"{DONE} .text").inner_text() == "Good day to you."
 
 
+def test_on_a_phone_what_else_could_have_come_has_room(visitor: Visitor) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 360, "height": 700})
+    visitor.button("Probabilities").click()
+    visitor.answered("@hello")
+    visitor.button("Tokens").click()
+    for token in page.locator(".token").all()[:4]:
+        token.click()
+        outer = page.locator(".alternatives").bounding_box()
+        assert outer["x"] >= 0 and outer["x"] + outer["width"] <= 360
+        for each in page.locator(".alternatives li > *").all():
+            inner = each.bounding_box()
+            assert inner["width"] > 0 and inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+
+
 def test_a_picture_for_a_model_that_takes_none_is_refused_plainly(visitor: Visitor, tmp_path: Path) -> None:
     page = visitor.page
     path = tmp_path / "dot.png"

@@ -1,6 +1,7 @@
 """The models view: what is served, loading and unloading by hand, and a model searched, judged, pulled and loaded."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.pool.entry import PoolEntry
 from tests import hub as hubs
-from tests.api.pools import FakeLoader, PoolServer, pool_server
+from tests.api.pools import SIZE, FakeLoader, PoolServer, pool_server
 from tests.hub import Hub
 from tests.page.visiting import Visitor
 from tests.unit.models.test_fit import gguf
@@ -56,11 +57,22 @@ def test_load_pin_and_unload(visitor: Visitor) -> None:
     first = card(visitor, "first")
     first.get_by_role("button", name="Load").click()
     first.locator(".chip", has_text="ready").wait_for()
-    assert "100 MiB" in first.inner_text() and "100 MiB of 200 MiB" in visitor.page.locator(".memory").inner_text()
+    first.locator(".facts", has_text=re.compile("memory\\s*100 MiB: .* KV, 1 MiB prefixes")).wait_for()
+    assert "100 MiB of 200 MiB" in visitor.page.locator(".memory").inner_text()
     first.get_by_role("button", name="Pin").click()
     first.get_by_role("button", name="Pinned").wait_for()
     first.get_by_role("button", name="Unload").click()
     first.locator(".chip", has_text="unloaded").wait_for()
+
+
+def test_what_is_not_loaded_says_what_it_needs(visitor: Visitor, server: PoolServer) -> None:
+    """Also on a phone, where the words beside the heading go, the room that is left stays."""
+    card(visitor, "first").locator(".facts", has_text=re.compile(r"needs\s*100 MiB(?!,)")).wait_for()
+    server.pool._loads.max_bytes = SIZE // 2
+    card(visitor, "first").locator(".facts", has_text="100 MiB, more than all may have").wait_for()
+    visitor.page.set_viewport_size({"width": 360, "height": 740})
+    assert visitor.page.locator(".memory").get_by_text("0 B of 50 MiB").is_visible()
+    assert not visitor.page.get_by_text("where it lies").is_visible()
 
 
 def test_a_load_that_fails_says_why(visitor: Visitor) -> None:

@@ -13,7 +13,11 @@ from tests.api.running import Running, running
 from tests.page.visiting import DONE, Script, Visitor
 
 AXE = Client("axe", "npm", ("axe-core@4.14.0",))
-SIZES = {"phone": {"width": 360, "height": 700}, "wide": {"width": 1600, "height": 900}}
+SIZES = {
+    "phone": {"width": 360, "height": 700},
+    "tablet": {"width": 800, "height": 900},
+    "wide": {"width": 1600, "height": 900},
+}
 TOOLS = [{"name": "f", "description": "Does something.", "parameters": {"type": "object"}, "isOn": True}]
 MAX_BYTES = 500_000
 TEXT = (
@@ -141,7 +145,7 @@ def test_everything_is_reached_with_the_keyboard(visitor: Visitor) -> None:
     page.keyboard.press("/")
     page.locator("#search:focus").wait_for()
     page.keyboard.press("Alt+2")
-    page.locator(".two").wait_for()
+    page.locator(".sides").wait_for()
     page.keyboard.press("Alt+1")
     page.locator(DONE).wait_for()
     for _ in range(60):  # Tab alone comes to every control: the last of the answer's here
@@ -166,7 +170,7 @@ def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
         page.locator(".live").wait_for()
     page.locator(".live").wait_for(state="hidden")
     page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
-    for view, part in (("Compare", ".two"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+    for view, part in (("Compare", ".sides"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
         visitor.go(view)
         page.locator(part).wait_for()
         page.locator("#status.error", has_text="The server cannot be reached.").wait_for()

@@ -12,6 +12,8 @@ SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+LEANING = {"Also", "And", "But", "Likewise", "Or", "So"}
+MIN_WORDS_OF_SAME = 6  # "The same behind it." says nothing alone
 
 # Who may import whom; what can be reached over several arrows may be imported too.
 ARROWS = {
@@ -171,7 +173,16 @@ def sizes(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield function.lineno, f"{function.name} has {num_lines} lines, at most {MAX_FUNCTION_LINES}"
 
 
-RULES = (upward_imports, foreign_apis, strange_libraries, hidden_imports, sizes)
+def leaning_docstrings(_module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Those that begin as if one had just read another."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            words = (ast.get_docstring(node) or "").split()
+            if words and (words[0] in LEANING or (words[:2] == ["The", "same"] and len(words) < MIN_WORDS_OF_SAME)):
+                yield node.lineno, f"the docstring of {node.name} leans on another"
+
+
+RULES = (upward_imports, foreign_apis, strange_libraries, hidden_imports, sizes, leaning_docstrings)
 
 
 def module_name(path: Path) -> str:
@@ -306,6 +317,9 @@ P = PACKAGE
         ("engine.engine", "class A:\n    async def f(self) -> None:\n        from json import loads", 1),
         ("cli.serve", "def f() -> None:\n    import json", 0),
         ("models.load", "def f() -> None:\n    import json", 0),
+        ("engine.engine", 'def f() -> None:\n    """The same behind it."""', 1),
+        ("engine.engine", 'class A:\n    """And of those that wait."""', 1),
+        ("engine.engine", 'def f() -> None:\n    """The same model with one of its adapters."""', 0),
         ("engine.engine", LONG_FUNCTION, 1),
         ("engine.engine", LONG_FUNCTION.replace("    x = 1\n", "", 1), 0),
         ("engine.engine", "x = 1\n" * (MAX_FILE_LINES + 1), 1),

@@ -68,6 +68,26 @@ def test_the_tree_is_the_tree() -> None:
     assert top == {"tests", "benchmarks", "docs", "scripts", "deploy"}
 
 
+def modules(text: str) -> list[Path]:
+    """Those of the package whose path ends so."""
+    return [path for path in PACKAGE.rglob(text.rpartition("/")[2]) if f"/{name(path)}".endswith(f"/{text}")]
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    """Every module and folder, and every function that stands after one."""
+    text = " ".join(_FENCE.sub("", read("ARCHITECTURE.md")).split())
+    named = set(re.findall(r"`(?!/)([^\s`]+\.(?:py|js|md|h))`", text))
+    assert len(named) > 80
+    missing = {each for each in named if not (ROOT / each).exists() and not modules(each)}
+    folders = {path.name for root in (PACKAGE, ROOT / "tests") for path in root.rglob("*") if path.is_dir()}
+    missing |= {each for each in re.findall(r"`([\w/<>]+)/`", text) if each.rpartition("/")[2] not in folders}
+    for module, names in re.findall(r"`([\w/]+\.py)` → (`[\w.]+`(?:, `[\w.]+`)*)", text):
+        source = "".join(path.read_text(encoding="utf-8") for path in modules(module))
+        defined = set(re.findall(r"^ *(?:async def |def |class )?(\w+)", source, re.MULTILINE))
+        missing |= {f"{module} {word}" for word in re.findall(r"\w+", names) if word not in defined}
+    assert missing == set()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_lines_are_short(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()

@@ -126,7 +126,7 @@ def _json(document: Mapping[str, object]) -> str:
 
 
 def exports(environment: dict[str, str]) -> str:
-    """As a shell takes them; a value that names a variable stays one."""
+    """Variables as a shell takes them; a value that names a variable stays one."""
     return "\n".join(
         f"export {name}={value if value.startswith('$') else shlex.quote(value)}" for name, value in environment.items()
     )

@@ -144,7 +144,7 @@ class RequestBook:
         return Place(position, self._wait_s(position))
 
     def _wait_s(self, position: int) -> float | None:
-        """As answers ended of late, one after the other."""
+        """How long it takes until so many have ended, if they go on ending as they did of late."""
         if not position:
             return 0.0
         if len(self._ends) < _NUM_ENDS // 4:

@@ -57,6 +57,7 @@ class Format:
     tool_place: ToolPlace = ToolPlace.TOOLS
     reads_tools: bool = True  # False: whatever its template does with tools, they are put into words
     reads_calls: bool = True  # False: the same for calls and results of history
+    reads_results: bool = False  # where it reads no calls: its template has a role for results all the same
 
     def prepare(
         self,
@@ -101,7 +102,7 @@ class Format:
         """Calls and results of history: in order, and in the shape that the family's templates read."""
         turns = with_results_in_order(turns)
         if not reads_calls:
-            return self._convention.write_history(turns, tools)
+            return self._convention.write_history(turns, tools, keeps_results=self.reads_results)
         if self.num_id_chars is not None:
             turns = with_ids(turns, f"{{index:0{self.num_id_chars}}}", self.num_id_chars)
         elif self.id_form:

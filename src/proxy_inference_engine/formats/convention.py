@@ -38,11 +38,15 @@ class Convention:
         write = python_stub if self.calls.style is ArgumentStyle.PYTHON else _compact
         return "\n".join([before, *map(write, tools)]) + after
 
-    def write_history(self, turns: Sequence[Interaction], tools: Sequence[Tool]) -> list[Interaction]:
-        """Calls become text of the assistant, results that follow each other one turn of the user."""
+    def write_history(
+        self, turns: Sequence[Interaction], tools: Sequence[Tool], *, keeps_results: bool = False
+    ) -> list[Interaction]:
+        """Calls become text of the assistant, results that follow each other one turn of the user, unless they stay."""
         written: list[Interaction] = []
         for is_result, group in groupby(turns, key=lambda turn: turn.role is Role.TOOL):
-            if is_result:
+            if is_result and keeps_results:
+                written += group
+            elif is_result:
                 results = list(group)
                 contents = tuple(part for result in results for part in self._result(result))
                 written.append(replace(results[0], role=Role.USER, content=contents, metadata={}))

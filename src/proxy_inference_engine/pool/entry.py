@@ -61,8 +61,12 @@ def has_own_model(config: Config) -> bool:
 
 
 def aliases_of(config: Config) -> dict[str, str]:
-    """Other names, of the whole file and of each model in it."""
-    own = {alias: name for name, table in (config.models or {}).items() for alias in table.aliases}
+    """Other names, of the whole file and of each model in it. Raises StartupError where two models want the same."""
+    own: dict[str, str] = {}
+    for name, table in (config.models or {}).items():
+        for alias in table.aliases:
+            if own.setdefault(alias, name) != name:
+                raise StartupError(f"aliases: {alias!r} stands for {own[alias]!r} and for {name!r}")
     return {**own, **(config.aliases or {})}
 
 

@@ -55,7 +55,7 @@ class Loads:
     @property
     def kept_bytes(self) -> int:
         """Bytes that no load can have, because the models that take them stay."""
-        return sum(each.num_bytes for each in self.everyone if each.is_pinned or each.state == "failed")
+        return sum(each.num_bytes for each in self.everyone if each.is_pinned or each.is_stuck)
 
     @property
     def used_bytes(self) -> int:
@@ -89,7 +89,7 @@ class Loads:
 
     async def _bring(self, member: Member) -> None:
         error = member.error
-        if error is not None and self._clock() - member.failed_at < _AGAIN_SECONDS:
+        if error is not None and (member.is_stuck or self._clock() - member.failed_at < _AGAIN_SECONDS):
             raise error
         await self._wait_for_former(member)
         async with self._turn:

@@ -71,6 +71,11 @@ class Member:
         return self.state == "ready" and not self.num_users and (self.is_leaving or not self.num_waiting)
 
     @property
+    def is_stuck(self) -> bool:
+        """A load of it was given up and has not ended: it may still take memory, and a second one would take more."""
+        return self.state == "failed" and self.num_bytes > 0
+
+    @property
     def news(self) -> str:
         """How far it is, in one line, for those who wait for it."""
         if self.state != "loading":

@@ -12,7 +12,7 @@ _WILD = frozenset("*?[")
 
 
 class ModelNames:
-    """Raises StartupError for a name that two models have, and for an alias of one that is not listed."""
+    """Raises StartupError for a name that two models or adapters have, and for an alias of what is not listed."""
 
     def __init__(self, members: Sequence[Member], aliases: Mapping[str, str]) -> None:
         self._first = members[0] if members else None
@@ -23,10 +23,15 @@ class ModelNames:
         self.adapters: dict[str, str] = {}  # of names that mean a model with one
         for member in members:
             for adapter in member.entry.config.adapters or ():
-                self.exact[f"{member.id}:{adapter}"] = member
-                self.adapters[f"{member.id}:{adapter}"] = adapter
+                self._add_adapter(member, adapter)
         for name, target in aliases.items():
             self._add_alias(name, target)
+
+    def _add_adapter(self, member: Member, adapter: str) -> None:
+        name = f"{member.id}:{adapter}"
+        if name in self.exact:
+            raise StartupError(f"the adapter {adapter!r} of {member.id!r} would be called {name!r}, which another is")
+        self.exact[name], self.adapters[name] = member, adapter
 
     def _add_alias(self, name: str, target: str) -> None:
         meant = self.exact.get(target) or (self._first if target == DEFAULT else None)

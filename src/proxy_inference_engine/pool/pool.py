@@ -80,6 +80,7 @@ class ModelPool:
         self.can_grow = not isinstance(loader, Resident)
         self._widen = widen
         self._clock = clock
+        self._loader = loader
         self.members = [Member(entry, clock) for entry in entries]
         self._loads = Loads(self.members, loader, max_bytes, clock)
         self.directory = ModelNames(self.members, aliases or {})
@@ -177,6 +178,10 @@ class ModelPool:
         """False: it is in use, and stays."""
         return await self._loads.unload(member)
 
+    async def need(self, member: Member) -> int:
+        """The bytes kept for it, or that a load will ask for; 0: nobody counts. Raises PieError."""
+        return member.num_bytes or await self._loader.need(member.entry)
+
     def pin(self, member: Member, is_pinned: bool = True) -> None:
         member.is_pinned = is_pinned
         self._loads.note_idle(member)
@@ -186,6 +191,10 @@ class ModelPool:
         for member in self.members:
             if member.entry.is_preloaded:
                 self.load(member)
+
+    def check_names(self, entries: Sequence[PoolEntry], aliases: Mapping[str, str]) -> None:
+        """Raises StartupError where such a list could not be taken."""
+        ModelNames([Member(entry, self._clock) for entry in entries], aliases)
 
     def renew(self, entries: Sequence[PoolEntry], aliases: Mapping[str, str], max_bytes: int | None) -> Renewal:
         """Another list of models, from now on. Who is loaded and stays as it was is not touched; who goes, or has other

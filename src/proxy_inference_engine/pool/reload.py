@@ -45,8 +45,10 @@ class PoolReload:
 
     async def _reload(self) -> Reloaded:
         config, entries = await asyncio.to_thread(self._look)
+        aliases = aliases_of(config)
+        self._pool.check_names(entries, aliases)  # before anything has changed
         max_bytes = await self._budget(config, entries)
-        renewal = self._pool.renew(entries, aliases_of(config), max_bytes)
+        renewal = self._pool.renew(entries, aliases, max_bytes)
         self._loader.max_bytes = max_bytes
         before, self._config = self._config, config
         _log.info(

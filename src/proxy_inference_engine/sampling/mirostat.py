@@ -37,7 +37,7 @@ class Mirostat:
         self._most -= self._rate * (surprise - self._target)
 
     def _num_kept(self, weights: Weights) -> int:
-        """As many as give the surprise, if shares fall off as those of the most likely do: by a power of the rank."""
+        """How many give the surprise, if shares fall off as those of the most likely do: by a power of the rank."""
         best = weights[top_k(weights, _NUM_FITTED)].astype(np.float64)
         best = np.sort(best[best > 0])[::-1]
         if best.size < 2:

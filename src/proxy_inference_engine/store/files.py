@@ -170,12 +170,20 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line that outlives the process, and a loss of power once `sync` has returned. Raises StoreError."""
+    """Add a line that outlives the process, and a loss of power once `sync` has returned. Raises StoreError.
+
+    Then nothing of it is there: on a full disk a part would be, and the next line behind it. One at a time.
+    """
     with _told():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
-            _write(descriptor, line)
+            num_bytes = os.fstat(descriptor).st_size
+            try:
+                _write(descriptor, line)
+            except OSError:
+                os.truncate(descriptor, num_bytes)
+                raise
         finally:
             os.close(descriptor)
 

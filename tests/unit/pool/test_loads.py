@@ -128,6 +128,24 @@ def test_a_load_that_hangs_is_given_up_and_its_memory_is_kept_until_it_ends() ->
     run(main())
 
 
+def test_what_hangs_is_not_loaded_a_second_time_beside_itself() -> None:
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 30}, hanging={"a"}, hang_seconds=2000)
+        pool = simulated_pool(loader, 100)
+        for _ in range(3):
+            with pytest.raises(LoadFailed, match="given up"):
+                await use(pool, "a")
+            await asyncio.sleep(60)
+            assert (loader.num_begun, pool.used_bytes) == (1, 30)
+        await asyncio.sleep(2000)
+        assert (loader.held, pool.used_bytes) == ({}, 0), "it has ended, and is given back"
+        loader.hanging.clear()
+        await use(pool, "a")
+        assert (loader.num_begun, pool.used_bytes) == (2, 30)
+
+    run(main())
+
+
 def test_who_leaves_while_it_loads_disturbs_nobody() -> None:
     async def main() -> None:
         loader = SimulatedLoader({"a": 10})

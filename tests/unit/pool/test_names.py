@@ -1,13 +1,18 @@
 """The served models by name: which names match, which cannot be meant, and what is told of all models together."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.config.models import ModelTable
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.stats import total
 from proxy_inference_engine.errors import NotFound, StartupError
-from proxy_inference_engine.pool.names import MAX_NAME
+from proxy_inference_engine.pool.entry import PoolEntry, aliases_of
+from proxy_inference_engine.pool.member import Member
+from proxy_inference_engine.pool.names import MAX_NAME, ModelNames
 from proxy_inference_engine.pool.pool import ModelPool
 from tests.unit.served.scripted import ScriptedEngine, served
 
@@ -78,6 +83,26 @@ def test_what_nothing_has_is_not_found() -> None:
 def test_names_are_unique() -> None:
     with pytest.raises(StartupError, match="same name"):
         catalogue("same", "same")
+
+
+def test_an_adapter_takes_nobody_s_name() -> None:
+    def names(*ids: str, **adapters: list[str]) -> list[str]:
+        configs = {id_: Config(adapters=dict.fromkeys(adapters.get(id_[0], ()), Path("x.gguf"))) for id_ in ids}
+        members = [Member(PoolEntry(id_, config), lambda: 0.0) for id_, config in configs.items()]
+        return list(ModelNames(members, {}).exact)
+
+    assert names("a", "b", a=["x"], b=["x"]) == ["a", "b", "a:x", "b:x"]
+    for adapters in (["x"], ["x:y", "y"]):
+        with pytest.raises(StartupError, match="which another is"):
+            names("a", "a:x", a=adapters)
+
+
+def test_an_alias_of_two_models_is_refused() -> None:
+    tables = {name: ModelTable(aliases=("gpt-4o",)) for name in ("a", "b")}
+    with pytest.raises(StartupError, match="'gpt-4o' stands for 'a' and for 'b'"):
+        aliases_of(Config(models=tables))
+    del tables["b"]
+    assert aliases_of(Config(models=tables, aliases={"x": "a"})) == {"gpt-4o": "a", "x": "a"}
 
 
 def test_numbers_of_several_models_are_added_up() -> None:

@@ -5,6 +5,7 @@ After everything that happens: the budget holds, nobody's model is taken away, a
 
 import asyncio
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -21,6 +22,7 @@ BUDGET = 100
 
 def check(pool: ModelPool, loader: SimulatedLoader) -> None:
     assert sum(loader.held.values()) <= pool.used_bytes <= BUDGET
+    assert not loader.was_loaded_twice
     for member in pool._loads.everyone:
         assert member.num_users >= 0 and member.num_waiting >= 0
         if member.num_users:
@@ -77,6 +79,7 @@ async def simulate(seed: int) -> None:
     loader = SimulatedLoader({name: rng.randint(10, 70) for name in "abcdefg"[: rng.randint(2, 7)]})
     if rng.random() < 0.1:
         loader.hanging.add("a")
+        loader.hang_seconds = rng.choice((950.0, 1e9))  # longer than anybody waits
     pool = simulated_pool(loader, BUDGET, idle_seconds=rng.choice((None, 5.0, 60.0)))
 
     async def arrivals() -> None:
@@ -88,7 +91,9 @@ async def simulate(seed: int) -> None:
 
     await asyncio.gather(arrivals(), disturb(pool, loader, rng))
     assert all(member.num_users == member.num_waiting == 0 for member in pool._loads.everyone)
-    if not loader.hanging:
+    if loader.hanging:
+        await ask_for_what_hangs(pool, loader)
+    else:
         # All quiet: whatever was wrong is over, and every model can be had again.
         loader.broken.clear()
         for member in pool.members:
@@ -98,6 +103,15 @@ async def simulate(seed: int) -> None:
             (await pool.obtain(member)).release()
             check(pool, loader)
         assert pool._loads.everyone == pool.members, "who is not listed has gone"
+
+
+async def ask_for_what_hangs(pool: ModelPool, loader: SimulatedLoader) -> None:
+    """Again and again, for as long as a load may take and longer."""
+    for _ in range(20):
+        with suppress(PieError):
+            (await pool.obtain(pool.find("a"))).release()
+        check(pool, loader)
+        await asyncio.sleep(60)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))

@@ -110,7 +110,8 @@ def serving(key_file: Path, stdin: int) -> subprocess.Popen[str]:
 
 def status(port: int, key: str) -> int:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/v1/models", headers={"x-api-key": key}).status_code
+        url = f"http://127.0.0.1:{port}/v1/models"
+        return httpx.get(url, headers={"x-api-key": key}, timeout=HANG_S).status_code
     except httpx.TransportError:
         return 0  # it does not listen yet
 

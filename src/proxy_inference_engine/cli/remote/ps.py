@@ -53,13 +53,19 @@ def _members(members: list[dict[str, Any]]) -> str:
             (
                 each["id"] + (" (pinned)" if each["is_pinned"] else ""),
                 _state(each),
-                format_size(each["memory_bytes"]) if each["memory_bytes"] else "",
+                format_size(num_bytes) if (num_bytes := _held(each)) else "",
                 f"{each['context_length']:,}" if each["context_length"] else "",
                 str(each["running"]),
                 str(each["waiting"]),
             )
         )
     return table(rows, numbers=frozenset({2, 3, 4, 5}))
+
+
+def _held(member: dict[str, Any]) -> int:
+    """Of one that is alone nobody keeps count: it has what it needs."""
+    held: int = member["memory_bytes"] or (member.get("needs_bytes") or 0) * (member["state"] == "ready")
+    return held
 
 
 def _state(member: dict[str, Any]) -> str:

@@ -13,7 +13,10 @@ from proxy_inference_engine.formats.convention import write_calls
 from proxy_inference_engine.formats.derived.arguments import TEXTS
 from proxy_inference_engine.formats.derived.calls import SHAPES, DerivedCalls, derive_calls
 from proxy_inference_engine.formats.derived.probe import (
+    ANSWER,
+    IDS,
     NAMES,
+    RESULT,
     RULE,
     SYSTEM,
     TOOLS,
@@ -66,7 +69,7 @@ def _fit(format: Format, render: Render, source: str, ends: Sequence[str], keeps
         return format
     has_calls = any(NAMES[0] in (frame.whole(each.message(NAMES[:1], TEXTS)) or "") for each in SHAPES)
     if not has_calls and (not lists_tools or _is_taught(format, source)):
-        return replace(format, reads_calls=False)
+        return replace(format, reads_calls=False, reads_results=lists_tools and _has_role_of_results(render))
     tokens = format.tokens | HERMES_TOKENS
     return replace(format, calls=HERMES_CALLS, tokens=tokens, reads_tools=False, reads_calls=False)
 
@@ -74,6 +77,14 @@ def _fit(format: Format, render: Render, source: str, ends: Sequence[str], keeps
 def _is_taught(format: Format, source: str) -> bool:
     """Whether the model knows the family's syntax of calls though the template writes none."""
     return format.is_taught_elsewhere or (format.calls is not None and format.calls.opening in source)
+
+
+def _has_role_of_results(render: Render) -> bool:
+    """Whether the template writes a result, and not as it would write a user's turn."""
+    before = [USER, {"role": "assistant", "content": ANSWER}]
+    result = {"content": RESULT, "name": NAMES[0], "tool_call_id": IDS[0]}
+    as_result, as_user = (render([*before, {"role": role, **result}], TOOLS) for role in ("tool", "user"))
+    return as_result is not None and RESULT in as_result and as_result != as_user
 
 
 def _with_roles(format: Format, render: Render, listed: str, ruled_listed: str, keeps: bool) -> Format:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from proxy_inference_engine.formats.derived.units import common_start
 
-RULE, QUESTION, ANSWER, THOUGHT = "qrule", "qquestion", "Qanswer", "Qthought"
+RULE, QUESTION, ANSWER, THOUGHT, RESULT = "qrule", "qquestion", "Qanswer", "Qthought", "Qresult"
 NAMES = ("qtoola", "qtoolb")
 KEYS = ("qkeya", "qkeyb")
 IDS = ("qid000001", "qid000002")  # nine signs: some templates refuse others

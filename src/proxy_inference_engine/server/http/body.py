@@ -196,12 +196,22 @@ async def _read(receive: Receive, share: BodyShare) -> bytearray:
             raise RequestTimeout(f"The request body arrives at less than {MIN_BYTES_PER_SECOND} bytes a second.")
 
 
+class MalformedJson(InvalidRequest):
+    """`reason` says what is wrong with it, be it a body or a line of a file."""
+
+    code = "invalid_json"
+
+    def __init__(self, reason: str, path: BodyPath = ()) -> None:
+        super().__init__(f"The body {reason}.", param=param_name(path))
+        self.reason = reason
+
+
 def parse_json(body: bytes | bytearray) -> Any:
     """Strict JSON: UTF-8 without BOM, no duplicate keys, no NaN, bounded depth and integers, no lone surrogates."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
-        raise _invalid("The body is not valid UTF-8.") from None
+        raise MalformedJson("is not valid UTF-8") from None
     value = _load(text)
     _Checker(has_escapes=b"\\u" in body).check(value, ())
     return value
@@ -211,10 +221,10 @@ def _load(text: str) -> Any:
     try:
         return _parse(text)
     except json.JSONDecodeError as error:
-        message = f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        raise _invalid(message) from None
+        reason = f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise MalformedJson(reason) from None
     except RecursionError:
-        raise _invalid(f"The body is nested deeper than {MAX_DEPTH} levels.") from None
+        raise MalformedJson(f"is nested deeper than {MAX_DEPTH} levels") from None
 
 
 def _parse(text: str) -> Any:
@@ -236,12 +246,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _invalid("The body has the same key twice.", (repeated,))
+        raise MalformedJson("has the same key twice", (repeated,))
     return result
-
-
-def _invalid(message: str, path: BodyPath = ()) -> InvalidRequest:
-    return InvalidRequest(message, param=param_name(path), code="invalid_json")
 
 
 class _Checker:
@@ -295,4 +301,4 @@ def _has_surrogate(text: str) -> bool:
 
 
 def _fail(what: str, path: BodyPath) -> NoReturn:
-    raise _invalid(f"The body has {what}.", path)
+    raise MalformedJson(f"has {what}", path)

@@ -105,6 +105,16 @@ def test_a_template_that_lists_tools_in_a_way_of_its_own_is_not_contradicted() -
     assert fitted(teaching).reads_tools
 
 
+def test_results_stand_in_the_role_that_a_template_has_for_them() -> None:
+    """Also where it writes no calls: those are text of the assistant then."""
+    listing = "{% if tools %}Say <tool_call> and {{ tools | tojson }}{% endif %}"
+    assert text(listing + LINES, LOOKED, [TOOL]).endswith("</tool_call><tool>A cat.")
+    only_users = listing + LINES.replace("m.role }}", "'user' if m.role == 'tool' else m.role }}")
+    assert text(only_users, LOOKED, [TOOL]).endswith("</tool_call><user><tool_response>\nA cat.\n</tool_response>")
+    passed_over = listing + LINES.replace("messages %}", "messages if m.role != 'tool' %}")
+    assert text(passed_over, LOOKED, [TOOL]).endswith("</tool_call><user><tool_response>\nA cat.\n</tool_response>")
+
+
 def test_tools_that_need_instructions_get_some() -> None:
     source = (
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}"

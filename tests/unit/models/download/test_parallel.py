@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from proxy_inference_engine.models.download.listing import RemoteFile
 from proxy_inference_engine.models.download.scattered import ScatteredFile, read_note
 from proxy_inference_engine.models.download.spans import Span, Spans
 from tests.hub import Hub, digest
+from tests.polling import wait_until
 from tests.unit.models.download.pulling import GGUF, NAME, Watcher, blobs, fetch, refused
 
 PIECE = 64 << 10
@@ -226,9 +226,7 @@ def test_a_program_that_is_ended_in_the_middle(hub: Hub, cache: Path, number: si
         signal.signal(signal.SIGINT, before)
     path = cache / "models--owner--tiny" / "blobs" / f"{DIGEST}.pieces.incomplete"
     file = RemoteFile("tiny-Q8_0.gguf", len(GGUF), DIGEST)
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not path.exists() or read_note(path, file)[1].num_bytes < len(GGUF) // 2):
-        time.sleep(0.02)
+    wait_until(lambda: path.exists() and read_note(path, file)[1].num_bytes >= len(GGUF) // 2)
     program.send_signal(number)
     program.communicate(timeout=60)
     hub.release.set()

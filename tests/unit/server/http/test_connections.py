@@ -9,6 +9,7 @@ import pytest
 
 from proxy_inference_engine.server.http import connections
 from proxy_inference_engine.server.http.connections import WANTED_FILES, make_way
+from tests.polling import HANG_S
 
 LOCAL, FAR, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
 
@@ -119,5 +120,5 @@ PROGRAM = (
 )
 def test_the_limit_is_raised_as_far_as_it_may_be(limits: str, expected: int) -> None:
     command = ["sh", "-c", f'{limits}; exec "$0" -c "$1"', sys.executable, PROGRAM]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
     assert answer.stdout.strip() == str(expected), answer.stderr

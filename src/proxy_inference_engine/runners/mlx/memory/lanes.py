@@ -87,7 +87,7 @@ def _found(pool: Pool, trial_ids: list[int]) -> Iterator[NDArray[np.float32]]:
 
 
 def _expected(model: nn.Module, head: OutputHead, trial_ids: list[int]) -> NDArray[np.float32]:
-    """The same from the model's own layers and caches, whose kernels MLX has ready: compiling takes seconds each."""
+    """What the model's own layers and caches give. MLX has their kernels ready: compiling takes seconds each."""
     caches = make_prompt_cache(model)
     found = (head.logits(mx.array([ids]), caches, lambda hidden: hidden[:, -1:]) for ids in _pieces(trial_ids))
     return np.concatenate([np.array(logits.reshape(1, -1).astype(mx.float32)) for logits in found])

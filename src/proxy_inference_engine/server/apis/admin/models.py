@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from proxy_inference_engine.errors import ClientError, NotFound, StartupError, shorten
+from proxy_inference_engine.errors import ClientError, NotFound, PieError, StartupError, shorten
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.pool.member import Member
 from proxy_inference_engine.pool.pool import ModelPool
@@ -26,13 +26,37 @@ class InUse(ClientError):
 
 
 async def list_pool(http: HttpRequest) -> Response:
-    """With where each lies, which no stream says again and again."""
+    """With where each lies and what its memory is for, which no stream says again and again."""
     pool = state_of(http).models
-    status = _status(pool)
+    status, members = _status(pool), list(pool.members)
     if pool.can_grow:
-        paths = await asyncio.to_thread(lambda: [_path(member) for member in pool.members])
-        status["data"] = [{**each, "path": path} for each, path in zip(status["data"], paths, strict=False)]
+        data = zip(status["data"], members, strict=True)
+        status["data"] = [{**each, **await _look_closer(pool, member)} for each, member in data]
     return json_response(status)
+
+
+async def _look_closer(pool: ModelPool, member: Member) -> dict[str, Any]:
+    path, parts = await asyncio.to_thread(_path, member), _parts(member)
+    needed = await _need(pool, member) or sum((parts or {}).values())
+    return {"path": path, "needs_bytes": needed or None, "parts": parts}
+
+
+def _parts(member: Member) -> dict[str, int] | None:
+    """What the memory of a loaded model is for, KV and prefixes as large as they may become; None: it is elsewhere."""
+    if member.model is None:
+        return None
+    answerer = member.model.answerer
+    info, stats = answerer.info, answerer.stats()
+    kv_bytes = stats.max_kv_tokens * info.kv_bytes_per_token
+    parts = {"weights": info.weight_bytes, "kv": kv_bytes, "cache": stats.max_cached_bytes}
+    return parts if any(parts.values()) else None
+
+
+async def _need(pool: ModelPool, member: Member) -> int:
+    try:
+        return await pool.need(member)
+    except PieError:
+        return 0
 
 
 def _path(member: Member) -> str | None:

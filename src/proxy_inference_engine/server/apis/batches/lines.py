@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.errors import ClientError, shorten
-from proxy_inference_engine.server.http.body import MAX_BODY_BYTES, parse_json
+from proxy_inference_engine.errors import shorten
+from proxy_inference_engine.server.http.body import MAX_BODY_BYTES, MalformedJson, parse_json
 
 MAX_ID_CHARS = 512
 MAX_PROBLEMS = 50  # that are told; a file with so many is not read on
@@ -60,9 +60,8 @@ def read_line(raw: RawLine, endpoint: str) -> BatchLine:
     number, data = raw
     try:
         value = parse_json(data)
-    except ClientError as error:
-        message = error.message.replace("The body", "The line")
-        raise LineProblem("invalid_json_line", message, number, error.param) from None
+    except MalformedJson as error:
+        raise LineProblem("invalid_json_line", f"The line {error.reason}.", number, error.param) from None
     if not isinstance(value, dict):
         raise LineProblem("invalid_json_line", "A line has to be a JSON object.", number)
     for name in _FIELDS:

@@ -5,6 +5,7 @@ For threads: it waits for the disk.
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ class BatchResults:
         self.counts = BatchCounts()
         self.done: set[str] = set()  # custom ids
         self.num_bytes = 0
+        self._lock = threading.Lock()  # answers come in several threads
         self._files = files
         self._owner = owner
         self._output = files.path(owner, batch_id + _OUTPUT)
@@ -59,8 +61,9 @@ class BatchResults:
         self.counts.add(0, {})
 
     def _append(self, path: Path, line: bytes) -> None:
-        append_line(path, line)
-        self.num_bytes += len(line)
+        with self._lock:
+            append_line(path, line)
+            self.num_bytes += len(line)
 
     def sync(self) -> None:
         """What was added is on the disk when this returns."""

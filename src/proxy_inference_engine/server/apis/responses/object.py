@@ -135,7 +135,7 @@ def _text(text: TextOptions) -> dict[str, Any]:
 
 
 def response_usage(counts: Counts) -> dict[str, Any]:
-    """Also of an answer that was cancelled or broke: what was written until then."""
+    """What was read and written; of an answer that was cancelled or broke, until then."""
     num_tokens = counts.num_so_far()
     return {
         "input_tokens": counts.num_prompt_tokens,

@@ -1,6 +1,7 @@
 """The bodies of POST /v1/responses, …/input_tokens and …/compact: what the client wrote, checked in shape only."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -152,6 +153,19 @@ class Conversing(GenerationFields):
     verbosity: Annotated[None, never()] = None
     prompt: Annotated[None, never()] = None
     moderation: Annotated[None, never()] = None
+
+    @classmethod
+    def placed(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        match fields:
+            case {"response_format": {"type": "json_schema", "json_schema": dict() as spec}}:
+                return {"text": {"format": {"type": "json_schema", **spec}}}
+            case {"response_format": {"type": "json_object"} as kind}:
+                return {"text": {"format": kind}}
+            case {"max_tokens": limit}:
+                return {"max_output_tokens": limit}
+            case {"logprobs": number}:
+                return {"top_logprobs": number}
+        return fields
 
     @property
     def conversation_id(self) -> str | None:

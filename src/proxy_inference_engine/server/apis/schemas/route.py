@@ -43,7 +43,7 @@ def _check(body: FormatCheck, model: ServedModel, tenant: str) -> dict[str, Any]
 
 
 def _demand(output: OutputFormat, body: FormatCheck) -> Demand:
-    """As a chat without tools or reasoning would have it."""
+    """What a chat without tools or reasoning would have it."""
     return Demand(output, can_reason=False, closes_objects=not body.open_objects, any_order=body.open_objects)
 
 

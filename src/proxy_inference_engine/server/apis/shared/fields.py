@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -243,6 +243,11 @@ class GenerationFields(WithoutEffect):
     _words: frozenset[str] = PrivateAttr(frozenset())
     _ignored: tuple[str, ...] = PrivateAttr(())
 
+    @classmethod
+    def placed(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fields of a chat where this API has them."""
+        return fields
+
     def note(self, words: frozenset[str], ignored: tuple[str, ...]) -> None:
         self._words, self._ignored = words, ignored
 
@@ -300,7 +305,8 @@ class CandidateFields(GenerationFields):
 
 def _validate_translated(schema: type[SchemaT], present: dict[str, Any], refused: InvalidRequest) -> SchemaT:
     """Once more, in our own words, where the client has those of another server."""
-    translated = translate(present, schema.model_fields.keys())
+    assert issubclass(schema, GenerationFields)
+    translated = translate(present, schema.model_fields.keys(), schema.placed)
     if translated is None:
         raise refused
     try:
@@ -309,7 +315,6 @@ def _validate_translated(schema: type[SchemaT], present: dict[str, Any], refused
         refused = from_validation(error, translated.body)
         refused.rename(translated.client_name)
         raise refused from None
-    assert isinstance(body, GenerationFields)
     body.note(translated.words, translated.ignored)
     return body
 

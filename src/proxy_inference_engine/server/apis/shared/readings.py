@@ -11,7 +11,7 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.state_machine.gbnf import MalformedGbnf, is_gbnf, lark_of
 
 OtherBody = Mapping[str, Any]
-OurFields = dict[str, Any]
+OurFields = Mapping[str, Any]
 
 _MAX_TOKENS = 2**63 - 1
 _LEAST_BIAS = -100
@@ -147,7 +147,7 @@ def unlimited(value: Any, body: OtherBody) -> OurFields:
 
 def _without_limit(body: OtherBody) -> OurFields:
     """A text completion has a small limit of its own, where none is named."""
-    return {} if "messages" in body else {"max_tokens": _MAX_TOKENS}
+    return {} if "messages" in body or "input" in body else {"max_tokens": _MAX_TOKENS}
 
 
 def stop(value: Any, _body: OtherBody) -> OurFields:

@@ -218,7 +218,7 @@ def _num_chars(step: Step) -> int:
 
 
 def _place_headers(place: Place) -> list[tuple[bytes, bytes]]:
-    """As it was when the request came: the head of an answer that is not streamed goes out at its end."""
+    """The place when the request came: the head of an answer that is not streamed goes out at its end."""
     headers = [(b"x-pie-queue-position", str(place.position).encode())]
     if place.wait_s is not None:
         headers.append((b"x-pie-queue-seconds", str(math.ceil(place.wait_s)).encode()))

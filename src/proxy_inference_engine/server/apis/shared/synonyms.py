@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.apis.shared import readings
-from proxy_inference_engine.server.apis.shared.readings import NotRead, OtherBody
+from proxy_inference_engine.server.apis.shared.readings import NotRead, OtherBody, OurFields
 
 # Our fields, from a value and the body it stands in; None: it changes nothing here, and is named as ignored.
-ReadWord = Callable[[Any, OtherBody], dict[str, Any] | None]
+ReadWord = Callable[[Any, OtherBody], OurFields | None]
 
 
 class Word(NamedTuple):
@@ -136,9 +136,10 @@ class Translated(NamedTuple):
         return param if word == ours else word
 
 
-def translate(body: OtherBody, known: Set[str]) -> Translated | None:
+def translate(body: OtherBody, known: Set[str], place: Callable[[OurFields], OurFields]) -> Translated | None:
     """A body in our own words, for a schema that has the fields `known`; None where it has no other's.
 
+    The table has the fields of a chat: `place` puts them where this API has them.
     Raises InvalidRequest where two words contradict each other, or a grammar cannot be read.
     """
     said, words, ignored, sources = dict(body), set(), [], {}
@@ -150,6 +151,7 @@ def translate(body: OtherBody, known: Set[str]) -> Translated | None:
             fields = _read(word, value, body)
         except NotRead:
             continue
+        fields = place(fields) if fields else fields
         if not known >= set(fields or ()):
             continue  # this API has nothing of the kind
         del said[name]
@@ -157,16 +159,22 @@ def translate(body: OtherBody, known: Set[str]) -> Translated | None:
         if fields is None:
             ignored.append(name)
         for key, new in (fields or {}).items():
-            if said.setdefault(key, new) != new:
+            if not _agree(said.setdefault(key, new), new):
                 raise InvalidRequest(f"{name!r} and {key!r} say different things of the same.", param=name)
+            said[key] = {**said[key], **new} if isinstance(new, dict) else new
             sources[key] = name
     return Translated(said, frozenset(words), tuple(ignored), sources) if words else None
 
 
-def _read(word: Word, value: Any, body: OtherBody) -> dict[str, Any] | None:
+def _read(word: Word, value: Any, body: OtherBody) -> OurFields | None:
     if any(_is_same(value, neutral) for neutral in word.neutral):
         return {}
     return word.read(value, body)
+
+
+def _agree(old: Any, new: Any) -> bool:
+    """Whether both can be said at once: the same, or objects that say different things."""
+    return bool(old == new) or (isinstance(old, dict) and isinstance(new, dict) and not old.keys() & new.keys())
 
 
 def _is_same(value: Any, neutral: Any) -> bool:

@@ -1,13 +1,14 @@
 // One question to two models, or to one with two settings, side by side.
 
 import { Answer } from "./answer.js";
-import { dialog, element, icon } from "./dom.js";
+import { dialog, element, growing, icon } from "./dom.js";
 import { modelPicker } from "./picker.js";
 import { body } from "./request.js";
 import { Settings, settingsForm } from "./settings.js";
 import { answerElement } from "./turns.js";
 
 const NAMES = ["left", "right"];
+let draft = ""; // what was being asked when another view was opened
 
 class Side {
   constructor(name, context) {
@@ -25,7 +26,7 @@ class Side {
     this.element = element(
       "section",
       { class: "side-of-two", "aria-label": `The ${name} side` },
-      element("header", { class: "row" }, this.picker.element, element("span", { class: "grow" }), this.tune),
+      element("header", {}, this.picker.element, this.tune),
       this.place,
     );
     this.showTune();
@@ -34,8 +35,9 @@ class Side {
   showTune() {
     const told = Object.entries(this.settings.fields())
       .filter(([name]) => name !== "include")
-      .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-    this.tune.replaceChildren(icon("settings"), told.length ? told.join(", ").slice(0, 60) : "Settings");
+      .map(([name, value]) => (name === "instructions" ? "system prompt" : `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`));
+    this.tune.replaceChildren(icon("settings"), element("span", { textContent: told.join(", ") || "Settings" }));
+    this.tune.title = told.join("\n");
   }
 
   showSettings() {
@@ -75,6 +77,7 @@ class Side {
     this.answer = new Answer(turn, { onchange: shown.update, say: this.context.say });
     await this.answer.begin(asked);
     if (this.answer.error?.status === 401) this.context.fail(this.answer.error);
+    this.picker.refresh(); // it is loaded by now
   }
 
   get isRunning() {
@@ -93,7 +96,7 @@ class Side {
 
 export function mount(root, context) {
   const sides = NAMES.map((name) => new Side(name, context));
-  const box = element("textarea", { id: "question", rows: 1, placeholder: "Ask both", "aria-label": "Question to both" });
+  const box = element("textarea", { id: "question", rows: 1, value: draft, placeholder: "Ask both", "aria-label": "Question to both" });
   const send = element("button", { id: "send", class: "primary" });
   const form = element("form", { id: "ask" }, box, element("div", { class: "composer-bar" }, element("span", { class: "grow" }), send));
   const showState = () => {
@@ -115,6 +118,8 @@ export function mount(root, context) {
     event.preventDefault();
     submit().catch(context.fail);
   });
+  growing(box);
+  box.addEventListener("input", () => (draft = box.value));
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -123,7 +128,7 @@ export function mount(root, context) {
   root.append(
     element(
       "div",
-      { class: "two" },
+      { class: "sides" },
       sides.map((side) => side.element),
     ),
     form,

@@ -1,6 +1,6 @@
 // Where a question is written: text, and pictures by choice, drop or paste.
 
-import { element, icon, iconButton } from "./dom.js";
+import { element, growing, icon, iconButton } from "./dom.js";
 import { forget, keep, thumbnail } from "./pictures.js";
 
 let draft = ""; // what was being written when another view was opened
@@ -63,11 +63,6 @@ export function composer(chat) {
     showPictures();
   }
 
-  function grow() {
-    box.style.height = "auto";
-    box.style.height = `${Math.min(box.scrollHeight + 2, innerHeight * 0.4)}px`;
-  }
-
   function showState() {
     const isRunning = Boolean(chat.running);
     send.replaceChildren(icon(isRunning ? "stop" : "send"), isRunning ? "Stop" : "Send");
@@ -89,10 +84,8 @@ export function composer(chat) {
     event.preventDefault();
     submit();
   });
-  box.addEventListener("input", () => {
-    draft = box.value;
-    grow();
-  });
+  const grow = growing(box);
+  box.addEventListener("input", () => (draft = box.value));
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();

@@ -28,7 +28,6 @@ export function mount(root, context) {
       { class: "row panel-head" },
       element("h2", { textContent: "Dashboard" }),
       element("span", { class: "quiet", textContent: "The last three minutes, as they pass." }),
-      element("span", { class: "grow" }),
       element("span", { class: "live", textContent: "live" }),
     ),
     element("div", { class: "plots" }, ...plots.map((each) => each.element)),

@@ -102,3 +102,20 @@ export function dialog(title, ...content) {
   made.querySelector("textarea, input:not([type=file]), select")?.focus(); // before the button that closes it
   return made;
 }
+
+// As high as what is written in it, up to two fifths of the window: also once it is shown, and when it gets narrower.
+export function growing(box) {
+  const grow = () => {
+    box.style.height = "auto";
+    box.style.height = `${Math.min(box.scrollHeight + 2, innerHeight * 0.4)}px`;
+  };
+  let width = 0;
+  const watch = new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width === width) return;
+    width = contentRect.width;
+    grow();
+  });
+  watch.observe(box);
+  box.addEventListener("input", grow);
+  return grow;
+}

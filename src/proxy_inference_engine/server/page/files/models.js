@@ -13,7 +13,9 @@ export function mount(root, context) {
   const memory = element("div", { class: "memory" });
   const list = element("ul", { class: "models", "aria-label": "Models" });
   const cards = new Map();
-  let paths = new Map();
+  let closer = new Map();
+  let latest = null;
+  let listed = "";
   let known = "";
 
   const panel = element(
@@ -24,7 +26,6 @@ export function mount(root, context) {
       { class: "row panel-head" },
       element("h2", { textContent: "Models" }),
       element("span", { class: "quiet", textContent: "What is served, what it takes, and where it lies." }),
-      element("span", { class: "grow" }),
       memory,
     ),
     list,
@@ -42,10 +43,13 @@ export function mount(root, context) {
     }
   }
 
-  // Where they lie is not in the stream: it is asked for when the list has changed.
-  async function askPaths() {
+  // Where they lie and what their memory is for is not in the stream: it is asked for when a model comes, goes or changes its state.
+  async function lookCloser() {
+    const mine = (latest = {}); // an earlier look may come back later
     try {
-      paths = new Map((await json("admin/models")).data.map((each) => [each.id, each.path ?? null]));
+      const { data } = await json("admin/models");
+      if (mine !== latest) return;
+      closer = new Map(data.map((each) => [each.id, each]));
       for (const card of cards.values()) card.update();
     } catch (error) {
       fail(error);
@@ -56,14 +60,15 @@ export function mount(root, context) {
     memory.replaceChildren(...memoryBar(status));
     const ids = status.data.map((each) => each.id);
     for (const each of status.data) {
-      if (!cards.has(each.id)) cards.set(each.id, makeCard(each, { act, pathOf: (id) => paths.get(id), context }));
-      cards.get(each.id).update(each);
+      if (!cards.has(each.id)) cards.set(each.id, makeCard(each, { act, closer: (id) => closer.get(id), context }));
+      cards.get(each.id).update(each, status.max_memory_bytes);
     }
     for (const id of [...cards.keys()].filter((id) => !ids.includes(id))) cards.delete(id);
-    if (known === ids.join("\n")) return;
-    known = ids.join("\n");
-    list.replaceChildren(...ids.map((id) => cards.get(id).element));
-    askPaths();
+    if (listed !== ids.join("\n")) list.replaceChildren(...ids.map((id) => cards.get(id).element));
+    listed = ids.join("\n");
+    const states = status.data.map((each) => `${each.id} ${each.state}`).join("\n");
+    if (known !== states) lookCloser();
+    known = states;
   }
 
   const stop = follow("admin/models/events", show, fail);
@@ -74,13 +79,22 @@ export function mount(root, context) {
 }
 
 function memoryBar(status) {
-  if (!status.max_memory_bytes) return [element("span", { class: "chip", textContent: "one model; memory is not counted" })];
+  if (!status.max_memory_bytes) return [element("span", { class: "chip", textContent: "one model, without a budget" })];
   const bar = element("meter", { min: 0, max: status.max_memory_bytes, value: status.memory_bytes, "aria-label": "Memory of all models" });
   return [element("span", { class: "quiet", textContent: `${bytes(status.memory_bytes)} of ${bytes(status.max_memory_bytes)}` }), bar];
 }
 
-function makeCard(first, { act, pathOf, context }) {
+// KV and prefixes have theirs for as much as they may become; the rest is for computing.
+function held(total, parts) {
+  if (!total) return total === undefined ? "…" : "not counted";
+  const names = { weights: "weights", kv: "KV", cache: "prefixes" };
+  const told = Object.entries(names).filter(([part]) => parts?.[part]);
+  return bytes(total) + (told.length ? `: ${told.map(([part, name]) => `${bytes(parts[part])} ${name}`).join(", ")}` : "");
+}
+
+function makeCard(first, { act, closer, context }) {
   let model = first;
+  let room = null; // of all models together; null: it is not counted
   const state = element("span", { class: "chip" });
   const progress = element("progress", { max: 1, hidden: true });
   const facts = element("dl", { class: "facts" });
@@ -128,8 +142,9 @@ function makeCard(first, { act, pathOf, context }) {
     fit,
   );
 
-  function update(next = model) {
+  function update(next = model, budget = room) {
     model = next;
+    room = budget;
     state.textContent = model.state;
     state.className = `chip ${KINDS[model.state] ?? (MOVING.has(model.state) ? "moving" : "")}`;
     progress.hidden = model.state !== "loading" || !model.progress;
@@ -152,12 +167,15 @@ function makeCard(first, { act, pathOf, context }) {
   }
 
   function rows() {
-    const told = [["memory", model.memory_bytes ? bytes(model.memory_bytes) : model.state === "ready" ? "not counted" : "none"]];
+    const looked = closer(model.id);
+    const needed = looked && (looked.needs_bytes ?? null);
+    const told = [];
+    if (model.state === "ready" || model.memory_bytes) told.push(["memory", held(model.memory_bytes || needed, looked?.parts)]);
+    else if (needed) told.push(["needs", room && needed > room ? `${bytes(needed)}, more than all may have` : bytes(needed)]);
     if (model.context_length) told.push(["context", `${count(model.context_length)} tokens`]);
     told.push(["answering", `${model.running}${model.waiting ? `, ${model.waiting} wait` : ""}`], ["last used", ago(model.last_used_at)]);
     if (model.progress?.step && model.state === "loading") told.push(["busy with", model.progress.step]);
-    const path = pathOf(model.id);
-    if (path) told.push(["lies in", path]);
+    if (looked?.path) told.push(["lies in", looked.path]);
     return told;
   }
 

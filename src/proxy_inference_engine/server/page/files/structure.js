@@ -76,7 +76,6 @@ export function mount(root, context) {
         { class: "row panel-head" },
         element("h2", { textContent: "Structure" }),
         element("span", { class: "quiet", textContent: "An answer that fits its format by construction." }),
-        element("span", { class: "grow" }),
         picker.element,
       ),
       element(
@@ -210,6 +209,7 @@ export function mount(root, context) {
     } finally {
       answering = null;
       showGo();
+      picker.refresh(); // it is loaded by now
     }
   }
 

@@ -84,3 +84,10 @@ def test_nesting_and_numbers_are_bounded_as_in_a_body() -> None:
         with pytest.raises(LineProblem) as caught:
             read_line(RawLine(1, text.encode()), CHAT)
         assert caught.value.wire["code"] == "invalid_json_line"
+
+
+def test_a_line_that_speaks_of_bodies_is_quoted_as_it_is() -> None:
+    with pytest.raises(LineProblem) as caught:
+        read_line(RawLine(1, b'{"The body": 1, "The body": 2}'), CHAT)
+    assert caught.value.wire["message"] == "The line has the same key twice."
+    assert caught.value.wire["param"] == "The body"

@@ -7,6 +7,7 @@ import pytest
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.apis.chat.schema import ChatRequest
 from proxy_inference_engine.server.apis.completions.schema import CompletionRequest
+from proxy_inference_engine.server.apis.responses.schema import ResponseRequest
 from proxy_inference_engine.server.apis.shared.fields import CandidateFields, validate
 from proxy_inference_engine.server.apis.shared.synonyms import WORDS
 from tests.unit.server.apis.shared.refusals import CHAT, TEXT, refusal
@@ -102,6 +103,41 @@ TEXTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_what_a_completion_may_be_told_in_other_words(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     read, said = (validate(CompletionRequest, {**TEXT, **words}) for words in (theirs, ours))
     assert dict(read) == dict(said)
+
+
+FLAT = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}
+RESPONSES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"structured_outputs": {"json": SCHEMA}}, {"text": FLAT}),
+    ({"guided_json": SCHEMA, "text": {"verbosity": "low"}}, {"text": {**FLAT, "verbosity": "low"}}),
+    ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"text": FLAT}),
+    ({"structured_outputs": {"json_object": True}}, {"text": {"format": {"type": "json_object"}}}),
+    ({"n_predict": 5}, {"max_output_tokens": 5}),
+    ({"n_predict": -1}, {}),
+    ({"n_probs": 3}, {"top_logprobs": 3}),
+    ({"reasoning": {"max_tokens": 10}}, {"reasoning_budget_tokens": 10}),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), RESPONSES, ids=lambda each: str(each)[:60])
+def test_what_a_response_may_be_told_in_other_words(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    read, said = (validate(ResponseRequest, {"input": "Hi", **words}) for words in (theirs, ours))
+    assert dict(read) == dict(said) and read.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_json": SCHEMA, "text": {"format": {"type": "text"}}}, "guided_json"),
+        ({"guided_json": SCHEMA, "structured_outputs": {"json_object": True}}, "structured_outputs"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"guided_json": []}, "guided_json"),
+        ({"n_predict": 5, "max_output_tokens": 6}, "n_predict"),
+    ],
+)
+def test_a_response_refuses_the_rest_by_the_clients_own_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate(ResponseRequest, {"input": "Hi", **fields})
+    assert caught.value.param == param
 
 
 # Values of fields that are ours too, where they are as good as nothing.
