@@ -386,9 +386,13 @@ def _template_arguments(chat: ChatPrompt) -> _TemplateArguments:
     }
 
 
+def binds(ask: Ask) -> bool:
+    """Whether a grammar is compiled for it."""
+    return bool(ask.demand.tools) or not isinstance(ask.demand.output, AnyText)
+
+
 def _work(ask: Ask) -> int:
     """How much there is to do before an ask can be submitted, in characters of text gone through."""
-    binds = bool(ask.demand.tools) or not isinstance(ask.demand.output, AnyText)
-    compiling = _COMPILING_CHARS if binds else 0
+    compiling = _COMPILING_CHARS if binds(ask) else 0
     scanning = _VOCABULARY_CHARS if ask.sampling.dry_multiplier else 0
     return ask.prompt.num_chars + len(ask.prediction) + compiling + scanning

@@ -28,7 +28,7 @@ class GrammarLimits:
 
 def compile_grammar(tokenizer: llguidance.LLTokenizer, grammar: str, limits: GrammarLimits) -> llguidance.LLMatcher:
     """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar."""
-    matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=_parser_limits(limits))
+    matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits(limits))
     _try(matcher)  # the first mask is the dearest: taken here, every copy has what it found
     scout = matcher.deep_copy()
     forced = scout.compute_ff_tokens()
@@ -37,7 +37,8 @@ def compile_grammar(tokenizer: llguidance.LLTokenizer, grammar: str, limits: Gra
     return matcher
 
 
-def _parser_limits(limits: GrammarLimits) -> llguidance.LLParserLimits:
+def parser_limits(limits: GrammarLimits) -> llguidance.LLParserLimits:
+    """What a grammar may cost the library, in its own words."""
     return llguidance.LLParserLimits(
         initial_lexer_fuel=limits.initial_lexer_fuel,
         max_grammar_size=limits.max_grammar_size,

@@ -20,7 +20,7 @@ from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
 from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
-from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns
+from proxy_inference_engine.state_machine.sandbox.turns import Allowance, CompileTime, SandboxTurns
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 
 MAX_CHARS = 64 << 10
@@ -270,13 +270,19 @@ class Compiler:
     """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most:
     the harmless ones among themselves, the others in turns, so that nobody waits for long for anybody else's."""
 
-    def __init__(self, vocabulary: GrammarVocabulary, limits: GrammarLimits | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: GrammarVocabulary,
+        limits: GrammarLimits | None = None,
+        allowance: Allowance | None = None,
+    ) -> None:
         self._vocabulary = vocabulary
         self._limits = limits or GrammarLimits()
         self._lock = threading.Lock()
         self._workshop, self._other_workshop = _Workshop(), _Workshop()
         self._findings = Findings()
         self.turns = SandboxTurns()
+        self._time = CompileTime(allowance)
         self.sandbox = GrammarSandbox(cache(lambda: vocabulary.lexicon.pack()), self._limits)
 
     def warm(self) -> None:
@@ -291,7 +297,8 @@ class Compiler:
             workshop.close()
 
     def compile(self, grammar: str, tenant: str = "") -> llguidance.LLMatcher:
-        """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar, or Unavailable under a flood."""
+        """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar; Unavailable under a flood, RateLimited
+        where the tenant has used up its time."""
         if len(grammar) > self._limits.max_chars:
             raise InvalidGrammar(f"the grammar has {len(grammar)} characters, at most {self._limits.max_chars} can be")
         work = partial(compile_grammar, self._vocabulary.ll, grammar, self._limits)
@@ -299,7 +306,8 @@ class Compiler:
             with self._lock:
                 return work() if len(grammar) <= _INLINE_CHARS else self._workshop.run(work)
         _check(self._findings.get(grammar))
-        with self.turns.turn(tenant):
+        self._time.check(tenant)
+        with self.turns.turn(tenant), self._time.spent_by(tenant):
             _check(self._findings.get(grammar) or self._judge(grammar))
             return self._other_workshop.run(work)  # on a stack as deep as the sandbox has
 

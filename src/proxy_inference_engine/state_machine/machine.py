@@ -2,8 +2,8 @@
 
 import json
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -31,6 +31,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     UnenforceableSchema,
     closed_grammar,
     json_grammar,
+    loosened,
     open_grammar,
 )
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
@@ -110,13 +111,17 @@ def choose_spacing(configured: str | None, *, spaces_json: bool) -> Spacing:
 
 
 class LruCache(Generic[T]):
-    """Bounded by entries and by their sizes together. Safe to use from several threads."""
+    """Bounded by entries and by their sizes together. Safe to use from several threads.
+
+    An entry belongs to whoever put it there, and is everybody's to get. Of the owner whose entries are the largest
+    together, the one used longest ago goes: so nobody's flood takes away what others have.
+    """
 
     def __init__(self, max_entries: int, max_size: int) -> None:
         self._max_entries = max_entries
         self._max_size = max_size
-        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._size = 0
+        self._entries: OrderedDict[str, tuple[T, int, str]] = OrderedDict()
+        self._sizes: Counter[str] = Counter()  # by owner
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -130,14 +135,23 @@ class LruCache(Generic[T]):
             self._entries.move_to_end(key)
             return found[0]
 
-    def put(self, key: str, value: T, size: int) -> None:
+    def put(self, key: str, value: T, size: int, owner: str = "") -> None:
         with self._lock:
-            old = self._entries.pop(key, None)
-            self._size += size - (old[1] if old is not None else 0)
-            self._entries[key] = (value, size)
-            while len(self._entries) > self._max_entries or (self._size > self._max_size and len(self._entries) > 1):
-                _, (_, freed) = self._entries.popitem(last=False)
-                self._size -= freed
+            self._drop(key)
+            self._entries[key] = (value, size, owner)
+            self._sizes[owner] += size
+            while len(self._entries) > self._max_entries or (
+                self._sizes.total() > self._max_size and len(self._entries) > 1
+            ):
+                largest = max(self._sizes, key=lambda one: self._sizes[one])
+                # The new one stays, also where it is all that its owner has.
+                old = (name for name, (_, _, owned) in self._entries.items() if owned == largest and name != key)
+                self._drop(next(old, None) or next(iter(self._entries)))
+
+    def _drop(self, key: str) -> None:
+        _, size, owner = self._entries.pop(key, (None, 0, ""))
+        self._sizes[owner] -= size
+        self._sizes += Counter()  # without owners who have nothing
 
 
 class MachineBuilder:
@@ -188,7 +202,7 @@ class MachineBuilder:
         machine = self._machines.get(key)
         if machine is None:
             machine = self._build(demand, tenant)
-            self._machines.put(key, machine, self._num_bytes(key, machine.constraint))
+            self._machines.put(key, machine, self._num_bytes(key, machine.constraint), tenant)
         return machine
 
     def _num_bytes(self, key: str, constraint: Constraint | None) -> int:
@@ -371,16 +385,6 @@ def _thinking(format: Format) -> Thinking | None:
     if channels is None:
         return format.thinking
     return Thinking(channels.channel + channels.reasoning + channels.message, channels.end)
-
-
-def loosened(schema: Any) -> dict[str, Any]:
-    """What is left of a schema that is too much for the library: its type and the names at its top."""
-    if not isinstance(schema, Mapping):
-        return {}
-    loose: dict[str, Any] = {key: schema[key] for key in ("type", "required") if key in schema}
-    if isinstance(schema.get("properties"), Mapping):
-        loose["properties"] = dict.fromkeys(schema["properties"], True)
-    return loose
 
 
 def _plain(value: Any) -> Any:

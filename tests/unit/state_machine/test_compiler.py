@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from proxy_inference_engine.errors import Unavailable
+from proxy_inference_engine.errors import RateLimited, Unavailable
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar
 from proxy_inference_engine.state_machine.compiler import Compiler
 from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema, ToolChoice
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
-from proxy_inference_engine.state_machine.sandbox.turns import SandboxTurns, TurnLimits
+from proxy_inference_engine.state_machine.sandbox.turns import Allowance, SandboxTurns, TurnLimits
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.families import Family
@@ -304,3 +304,13 @@ def test_lark_that_forces_without_end(definition: str, is_tool: bool) -> None:
 
     threading.Thread(target=work, daemon=True).start()
     assert is_done.wait(HANG_S), "it hangs"
+
+
+def test_a_tenant_that_used_up_its_time_waits_and_nobody_else() -> None:
+    compiler = Compiler(VOCABULARY, allowance=Allowance(max_seconds=1e-9, share=1e-9))
+    compiler.compile("start: /a+b/", "a")
+    with pytest.raises(RateLimited):
+        compiler.compile("start: /a+c/", "a")
+    compiler.compile("start: /a+c/", "b")
+    compiler.compile('start: "ab"', "a")  # what is harmless is no burden
+    compiler.close()

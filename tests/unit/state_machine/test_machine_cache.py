@@ -38,6 +38,32 @@ def test_an_entry_over_the_bound_stays_alone() -> None:
     assert (cache.get("b"), cache.get("c")) == (None, 3)
 
 
+def test_a_flood_of_one_owner_takes_nothing_from_others() -> None:
+    cache: LruCache[int] = LruCache(max_entries=100, max_size=10)
+    cache.put("mine", 1, 3, "a")
+    for number in range(50):
+        cache.put(f"flood {number}", number, 2, "b")
+    assert cache.get("mine") == 1
+    assert [number for number in range(50) if cache.get(f"flood {number}") is not None] == [47, 48, 49]
+
+
+def test_one_that_is_too_large_stays_and_others_go() -> None:
+    cache: LruCache[int] = LruCache(max_entries=100, max_size=10)
+    cache.put("mine", 1, 3, "a")
+    cache.put("huge", 2, 50, "b")
+    assert (cache.get("mine"), cache.get("huge")) == (None, 2)
+    cache.put("again", 3, 3, "a")
+    assert (cache.get("huge"), cache.get("again")) == (None, 3)
+
+
+def test_what_changes_its_owner_is_counted_once() -> None:
+    cache: LruCache[int] = LruCache(max_entries=100, max_size=10)
+    for owner in "abab":
+        cache.put("one", 1, 6, owner)
+    cache.put("other", 2, 4, "c")
+    assert (cache.get("one"), cache.get("other")) == (1, 2)
+
+
 def test_threads_keep_the_books_straight() -> None:
     cache: LruCache[int] = LruCache(max_entries=8, max_size=40)
 

@@ -48,6 +48,9 @@ WORDS = [f"w{index}" for index in range(12)]
 UNIQUE: dict[str, Any] = {
     "strings": unique(STRING, minItems=3),
     "short strings": unique({"type": "string", "maxLength": 1}, minItems=2),
+    "short strings or one of them": unique(
+        {"anyOf": [{"enum": ["a"]}, {"type": "string", "maxLength": 1}]}, minItems=2
+    ),
     "patterns": unique({"type": "string", "pattern": "^[ab]{1,2}$"}, minItems=5),
     "values": unique({"enum": WORDS}, minItems=12),
     "mixed values": unique({"enum": [*WORDS, 1, 11, 111, None, True]}, minItems=17),
@@ -138,6 +141,7 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
     "schema",
     [
         unique({"type": "string", "enum": WORDS}, minItems=13),
+        unique({"anyOf": [{"enum": ["long"]}, {"type": "string", "maxLength": 1}]}),
         {"anyOf": [unique(STRING), {"type": "array", "items": INTEGER}]},
         {"anyOf": [unique({"enum": WORDS}), unique(INTEGER)]},
         unique({"enum": WORDS}, prefixItems=[{"enum": ["w0", "other"]}]),
@@ -146,7 +150,17 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
         unique({"type": "number"}),
         unique({"enum": [*WORDS, 0.5]}),
     ],
-    ids=["too few", "not told apart", "cases", "places", "objects", "arrays", "numbers", "a number"],
+    ids=[
+        "too few",
+        "longer",
+        "not told apart",
+        "cases",
+        "places",
+        "objects",
+        "arrays",
+        "numbers",
+        "a number",
+    ],
 )
 def test_what_could_end_nowhere_is_refused(schema: Any) -> None:
     builder = builder_of(PieceTokenizer())

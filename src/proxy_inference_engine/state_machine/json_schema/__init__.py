@@ -1,6 +1,6 @@
 """JSON Schema as a grammar: what the library does not take is rewritten, soundly, or refused by name."""
 
-from proxy_inference_engine.state_machine.json_schema.contradictions import reconciled
+from proxy_inference_engine.state_machine.json_schema.contradictions import loosened, reconciled
 from proxy_inference_engine.state_machine.json_schema.errors import ImpossibleSchema, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.grammar import (
     JsonGrammar,
@@ -17,6 +17,7 @@ __all__ = [
     "UnenforceableSchema",
     "closed_grammar",
     "json_grammar",
+    "loosened",
     "open_grammar",
     "reconciled",
 ]

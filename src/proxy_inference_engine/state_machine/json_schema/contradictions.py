@@ -121,3 +121,13 @@ def _without(value: Any, address: Address, keyword: str | None) -> Any:
             _without(each, tuple(rest), keyword) if str(index) == first else each for index, each in enumerate(value)
         ]
     return {**value, first: _without(value[first], tuple(rest), keyword)}
+
+
+def loosened(schema: Any) -> dict[str, Any]:
+    """What is left of a schema that is too much for the library: its type and the names at its top."""
+    if not isinstance(schema, Mapping):
+        return {}
+    loose: dict[str, Any] = {key: schema[key] for key in ("type", "required") if key in schema}
+    if isinstance(schema.get("properties"), Mapping):
+        loose["properties"] = dict.fromkeys(schema["properties"], True)
+    return loose

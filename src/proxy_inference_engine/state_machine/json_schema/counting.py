@@ -82,6 +82,10 @@ class AnyStrings:
         left = self.max_length - len(chars) - bool(pending)
         return MANY if left > 0 else sum(high - low + 1 for low, high in pending) or 1
 
+    def has(self, text: bytes) -> bool:
+        """Whether a whole string, with its quotes, is one of them."""
+        return self.max_length is None or len(_read(text[:-1])[0]) <= self.max_length
+
 
 class PatternStrings:
     """Of the strings of a language, as its automaton has them."""

@@ -84,10 +84,17 @@ def _text(value: Any) -> bytes:
 def _union(group: list[ItemTexts]) -> ItemTexts:
     few = [one for one in group if isinstance(one, FewTexts)]
     others = [one for one in group if not isinstance(one, FewTexts)]
+    listed = [text for one in few for text in one.texts]
     if not others:
-        return FewTexts([text for one in few for text in one.texts])
+        return FewTexts(listed)
     for one in others:
         if one in (AnyStrings(), WholeNumbers()) or len(group) == 1:
+            return one
+        if (
+            isinstance(one, AnyStrings)
+            and others == [one]
+            and all(one.has(text) for each in few for text in each.texts)
+        ):
             return one
     raise Unwatchable
 

@@ -22,7 +22,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.metaschemas import with_metaschemas
-from proxy_inference_engine.state_machine.json_schema.nulls import may_be_openapi, with_nulls
+from proxy_inference_engine.state_machine.json_schema.nulls import with_nulls
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
@@ -66,8 +66,9 @@ class Document:
         self._is_recursive: dict[str, bool] = {}
         found = list(places(root, budget))
         given = root
-        root = with_metaschemas(root, found, self.draft)
-        if isinstance(root, dict) and may_be_openapi(root, found):
+        if any(_leads_out(place) for place in found):
+            root = with_metaschemas(root, found, self.draft)
+        if found and "$schema" not in root and ("components" in root or any("nullable" in one.schema for one in found)):
             root = with_nulls(root, budget)
         if root is not given:
             self.root, found = root, list(places(root, budget))
@@ -193,6 +194,11 @@ class Document:
         for one in found:
             if "$ref" in one.schema:
                 self._check_reference(one)
+
+
+def _leads_out(place: SchemaPlace) -> bool:
+    """Whether a reference of a schema may name another document."""
+    return any(is_named(place.schema.get(keyword)) for keyword in ("$ref", *DYNAMIC.values()))
 
 
 def _has_name(place: SchemaPlace, draft: int) -> bool:

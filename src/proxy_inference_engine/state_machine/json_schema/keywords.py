@@ -46,6 +46,14 @@ OF_OBJECTS = frozenset(
     {"properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties"}
 )
 PLAIN = OF_NUMBERS | OF_STRINGS | OF_ARRAYS | OF_OBJECTS | {"type"}
+# Kinds that a keyword says something of, where it is not all of them.
+CONCERNED: dict[str, Kinds] = {
+    **dict.fromkeys(OF_NUMBERS, frozenset({"number"})),
+    **dict.fromkeys(OF_STRINGS, frozenset({"string"})),
+    **dict.fromkeys(OF_ARRAYS | {"contains", "uniqueItems", "unevaluatedItems"}, frozenset({"array"})),
+    **dict.fromkeys(OF_OBJECTS | {"propertyNames", "unevaluatedProperties"}, frozenset({"object"})),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), frozenset({"object"})),
+}
 LOWERED = frozenset(
     [
         "oneOf",

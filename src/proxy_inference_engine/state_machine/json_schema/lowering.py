@@ -48,7 +48,7 @@ def typed(schema: dict[str, Any], kinds: Kinds) -> Schema:
 def one_of(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
     """Alternatives that exclude each other, by proof or by what is added to them."""
     options = [option for option in schema["oneOf"] if certain_kinds(document.resolved(option), document) & kinds]
-    meant = tagged(options, schema, document)
+    meant = tagged(options, schema, document) if "discriminator" in schema else options
     weight = _weight({keyword: one for keyword, one in schema.items() if keyword != "oneOf"})
     rivals = _rivals(_in_context(options, schema), document)
     chosen: list[Schema] = []
@@ -93,9 +93,9 @@ def _excluding(rival: Schema, option: Schema, kinds: Kinds, document: Document) 
             if are_disjoint(property_in(ours, name, document), property_in(theirs, name, document), document)
         ]
         if telling:
-            rest = negate(rival, document, kinds - {"object"}).branches
+            rest = negate(document.resolved(rival), document, kinds - {"object"}).branches
             return Negation([{"type": "object", "required": [name]} for name in telling] + rest, False)
-    return negate(rival, document, kinds)
+    return negate(document.resolved(rival), document, kinds)
 
 
 def _names(parts: list[Mapping[str, Any]]) -> list[str]:
@@ -283,17 +283,16 @@ def _branches(name: str, cases: list[_Case], known: Schema, document: Document) 
 
 Lowering = Callable[[Mapping[str, Any], Document, Kinds], Schema]
 
-# Which kind of value a keyword concerns, and how it is lowered.
-LOWERINGS: dict[str, tuple[Kinds, Lowering]] = {
-    "oneOf": (KINDS, one_of),
-    "not": (KINDS, negation),
-    "if": (KINDS, condition),
-    "dependencies": (frozenset({"object"}), _dependent("dependencies")),
-    "dependentRequired": (frozenset({"object"}), _dependent("dependentRequired")),
-    "dependentSchemas": (frozenset({"object"}), _dependent("dependentSchemas")),
-    "propertyNames": (frozenset({"object"}), property_names),
-    "unevaluatedProperties": (frozenset({"object"}), unevaluated_properties),
-    "contains": (frozenset({"array"}), contains),
-    "uniqueItems": (frozenset({"array"}), unique_items),
-    "unevaluatedItems": (frozenset({"array"}), unevaluated_items),
+LOWERINGS: dict[str, Lowering] = {
+    "oneOf": one_of,
+    "not": negation,
+    "if": condition,
+    "dependencies": _dependent("dependencies"),
+    "dependentRequired": _dependent("dependentRequired"),
+    "dependentSchemas": _dependent("dependentSchemas"),
+    "propertyNames": property_names,
+    "unevaluatedProperties": unevaluated_properties,
+    "contains": contains,
+    "uniqueItems": unique_items,
+    "unevaluatedItems": unevaluated_items,
 }

@@ -55,7 +55,8 @@ def with_metaschemas(root: Schema, found: Iterable[SchemaPlace], draft: int) -> 
 
 
 def _metaschema(draft: int) -> dict[str, Any]:
-    said = {**_applied(draft), **_asserted(draft), **_named(draft)}
+    # In the order in which most people write them: keys come in it.
+    said = {**_named(draft), "type": {}, **_applied(draft), **_asserted(draft)}
     properties = {
         name: one
         for name, one in said.items()

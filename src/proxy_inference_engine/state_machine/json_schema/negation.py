@@ -8,6 +8,7 @@ from proxy_inference_engine.state_machine.json_schema.disjointness import are_di
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     ASSERTIONS,
+    CONCERNED,
     KINDS,
     LATEST,
     Kinds,
@@ -47,7 +48,7 @@ def negate(schema: Schema, document: Document, kinds: Kinds = KINDS, depth: int 
     branches: list[Schema] = []
     is_exact = True
     for keyword in schema:
-        if keyword not in ASSERTIONS:
+        if keyword not in ASSERTIONS or not CONCERNED.get(keyword, KINDS) & kinds:
             continue
         negator = _NEGATORS.get(keyword)
         # In drafts that ignore what stands beside a reference, only the negation of the reference is certain.

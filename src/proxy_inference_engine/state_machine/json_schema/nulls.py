@@ -1,15 +1,10 @@
 """OpenAPI 3.0's `nullable`, as one more type; for documents that declare no draft."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema, SchemaPlace, mapped
-
-
-def may_be_openapi(root: Mapping[str, Any], found: Iterable[SchemaPlace]) -> bool:
-    """Whether a document declares no draft, and has something nullable, or may have it where no schemas stand."""
-    return "$schema" not in root and ("components" in root or any(_is_nullable(place.schema) for place in found))
+from proxy_inference_engine.state_machine.json_schema.keywords import Schema, mapped
 
 
 def _is_nullable(schema: Mapping[str, Any]) -> bool:

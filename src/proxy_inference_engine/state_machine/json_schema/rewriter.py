@@ -23,6 +23,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     APPLIED,
     ASSERTIONS,
     BRANCHING,
+    CONCERNED,
     KINDS,
     MAX_DEPTH,
     OF_ARRAYS,
@@ -180,7 +181,8 @@ class Rewriter:
         """Add what holds beside the plain keywords, as far as all combinations of alternatives stay few."""
         parts: list[Any]
         if keyword == "anyOf":
-            options = tagged(schema[keyword], schema, self._document)
+            is_told = "discriminator" in schema
+            options = tagged(schema[keyword], schema, self._document) if is_told else schema[keyword]
             parts = [self.rewrite(one, spot.beside(kinds)) for one in options]
         elif keyword == "allOf":
             parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]
@@ -224,8 +226,7 @@ class Rewriter:
         return failure.weaker
 
     def _lowered(self, keyword: str, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
-        concerned, lower = LOWERINGS[keyword]
-        if not concerned & kinds:
+        if not CONCERNED.get(keyword, KINDS) & kinds:
             return {}
         self._at = spot, keyword
         if keyword == "uniqueItems" and self._unwatched is not None:
@@ -234,7 +235,7 @@ class Rewriter:
                 self.is_marked = True
                 return {DIFFERENT: path}
         try:
-            lowered = lower(schema, self._document, kinds)
+            lowered = LOWERINGS[keyword](schema, self._document, kinds)
         except NotEnforceable as failure:
             lowered = self._refuse(spot, keyword, failure)
         return self.rewrite(lowered, replace(spot.beside(kinds), lowered=spot.lowered or keyword))

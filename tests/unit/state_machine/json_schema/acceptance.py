@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 import llguidance
 
 from proxy_inference_engine.runners.base import Tokenizer
+from proxy_inference_engine.state_machine.compilation import GrammarLimits, parser_limits
 from proxy_inference_engine.state_machine.json_schema import JsonGrammar, Spacing, UnenforceableSchema, json_grammar
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeyTokens
 from proxy_inference_engine.state_machine.watch import ValueGuard
@@ -56,7 +57,9 @@ def guard_of(grammar: JsonGrammar) -> ValueGuard:
 
 
 def compiled(grammar: JsonGrammar, tokenizer: llguidance.LLTokenizer) -> Matcher:
-    matcher = llguidance.LLMatcher(tokenizer, llguidance.grammar_from("grammar", "start: " + grammar.lark), log_level=0)
+    """Within the limits that requests have."""
+    text = llguidance.grammar_from("grammar", "start: " + grammar.lark)
+    matcher = llguidance.LLMatcher(tokenizer, text, log_level=0, limits=parser_limits(GrammarLimits()))
     error = matcher.get_error()
     return Matcher(None if error else matcher, error)
 

@@ -17,7 +17,7 @@ TYPES = [
     Case(
         {"title": "t", "description": "d", "default": 1, "examples": [2], "$comment": "c", "type": "string"}, ["a"], [1]
     ),
-    Case({"unknown": {"not": {}}, "nullable": True, "type": "string"}, ["a"], [None]),
+    Case({"unknown": {"not": {}}, "type": "string"}, ["a"], [None]),
 ]
 
 VALUES = [

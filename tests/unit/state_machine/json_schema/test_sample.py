@@ -17,7 +17,7 @@ from tests.unit.state_machine.json_schema.acceptance import Outcome, byte_tokeni
 SAMPLE = os.environ.get("PIE_SCHEMA_SAMPLE", "")
 MIN_SHARE = 0.96
 # The most of each that has been reached; lower them when they improve.
-WORST: dict[Outcome, int] = {"refused": 12, "compile error": 1, "wrong rejection": 19, "wrong acceptance": 0}
+WORST: dict[Outcome, int] = {"refused": 11, "compile error": 1, "wrong rejection": 19, "wrong acceptance": 0}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +16,9 @@ from starlette.responses import Response
 from proxy_inference_engine.engine.base import Place
 from proxy_inference_engine.errors import PARAM, Forbidden
 from proxy_inference_engine.output.events import PromptRead
-from proxy_inference_engine.pool.member import Member
 from proxy_inference_engine.pool.pool import Lease
 from proxy_inference_engine.served.ask import Ask, ChatPrompt
-from proxy_inference_engine.served.model import Counted, ServedModel
+from proxy_inference_engine.served.model import Counted, ServedModel, binds
 from proxy_inference_engine.served.stream import AnswerStream, SkippedImage, Step
 from proxy_inference_engine.server.apis.shared.fields import MAX_PRIORITY, RequestSchema, validate
 from proxy_inference_engine.server.http.access import Visit, visit_of
@@ -130,6 +129,8 @@ class Exchange(Generic[BodyT_co]):
         work = self.model.answer(*asks, observer=trace or metrics)
         if any(ask.prompt.has_images for ask in asks):
             stream = await supervise(work, self.http.receive, self.state.drain)
+        elif self._can_tell and any(map(binds, asks)):
+            stream = await _meanwhile(work, _tell(self.visit, _compiling_news(), self.state.patience))
         else:
             stream = await work
         if trace is not None:
@@ -141,6 +142,11 @@ class Exchange(Generic[BodyT_co]):
         if self.visit.limiter is not None:
             self.visit.limiter.charge(stream.counts.num_prompt_tokens)
         return stream
+
+    @property
+    def _can_tell(self) -> bool:
+        """Before the answer begins. On a socket nothing comes before a turn."""
+        return self.visit.send is not None and getattr(self.body, "stream", False) is True
 
     def note_prompt(self, num_tokens: int) -> None:
         """What is computed without an answer."""
@@ -250,7 +256,7 @@ async def exchange_of(http: HttpRequest, body: T, model_name: str | None) -> Exc
     lease = state.models.lease(member, adapter)
     if lease is None:
         can_tell = visit.send is not None and getattr(body, "stream", False)  # on a socket nothing comes before a turn
-        news = [_tell(visit, member, state.patience)] if can_tell else []
+        news = [_tell(visit, lambda: member.news, state.patience)] if can_tell else []
         began = time.monotonic()
         lease = await supervise(state.models.obtain(member, adapter), http.receive, state.drain, *news)
         if visit.trace is not None:
@@ -259,12 +265,27 @@ async def exchange_of(http: HttpRequest, body: T, model_name: str | None) -> Exc
     return Exchange(http, state, visit, body, lease)
 
 
-async def _tell(visit: Visit, member: Member, patience: Patience) -> None:
-    """What a client who waits for a stream is told while its model is loaded. Never ends by itself."""
+async def _tell(visit: Visit, news: Callable[[], str], patience: Patience) -> None:
+    """What a client who waits for a stream is told before it begins. Never ends by itself."""
     await asyncio.sleep(patience.first_ping_s)
     while True:
-        await say_early(visit, member.news)
+        await say_early(visit, news())
         await asyncio.sleep(patience.first_ping_s)
+
+
+def _compiling_news() -> Callable[[], str]:
+    began = time.monotonic()
+    return lambda: f"compiling the grammar, {time.monotonic() - began:.0f} s"
+
+
+async def _meanwhile(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, None]) -> T:
+    """The result of work, with something else going on until it is there."""
+    beside = asyncio.ensure_future(other)
+    try:
+        return await work
+    finally:
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
 
 
 def write_json(http: HttpRequest, value: Any, num_chars: int, headers: Mapping[str, str] | None = None) -> Response:
