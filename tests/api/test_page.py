@@ -65,7 +65,7 @@ def test_no_rule_of_one_view_is_another_views() -> None:
         for selectors in re.findall(r"(?:^|[{}])\s*([^{}@]+)\{", text):
             for bare in re.findall(r"(?:^|,)\s*(\.[\w-]+)\s*(?=,|$)", selectors.strip()):
                 assert owners.setdefault(bare, name) == name, f"{bare} is in {owners[bare]} and in {name}"
-    assert ".two" in owners and ".plots" in owners
+    assert ".sides" in owners and ".plots" in owners
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
