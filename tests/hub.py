@@ -6,6 +6,7 @@ It is a package registry too: the files of a package are those of the repository
 import fcntl
 import hashlib
 import json
+import os
 import socket
 import ssl
 import struct
@@ -16,8 +17,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
 
 from tests.polling import HANG_S, wait_until
 
@@ -107,6 +111,15 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[Hub]:
             hub.release.set()
             server.shutdown()
             thread.join()
+
+
+def own_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the hub's files in a folder, whatever the caller's environment says of hubs and proxies."""
+    for name in list(os.environ):
+        if name.startswith("HF_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(folder))
+    return folder / "hub"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -25,7 +25,7 @@ from proxy_inference_engine.server.http.sse import Patience
 from proxy_inference_engine.store import Store
 from tests.api.pools import PoolServer, pool_server
 from tests.api.running import HELLO, MODEL, Running, running
-from tests.api.test_keys import all_routes
+from tests.api.test_keys import PUBLIC, all_routes
 from tests.polling import HANG_S, wait_until
 
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"), ApiKey("root", "key-of-root", is_admin=True))
@@ -34,16 +34,7 @@ ANNA, ROOT = {"x-api-key": "key-of-anna"}, {"x-api-key": "key-of-root"}
 CANARY = "canary in a coal mine"
 # Which kind of key a route needs. All others need a user's.
 NEEDS: dict[KeyKind, set[str]] = {
-    "public": {
-        "/health",
-        "/v1/health",
-        "/ready",
-        "/",
-        "/page/settings.json",
-        "/page/{version}/{name}",
-        "/docs",
-        "/openapi.json",
-    },
+    "public": PUBLIC,
     "metrics": {"/metrics"},
     "admin": {
         *("/admin/keys/reload", "/admin/reload", "/admin/requests", "/admin/requests/{request_id}/cancel"),

@@ -19,13 +19,13 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api import running as api
 from tests.api.running import MODEL, Running, on_every_runner, running
+from tests.api.writing import MARKERS
 from tests.clock import Clock
 from tests.unit.engine.threads import Gate
 
 HELLO: Any = api.HELLO
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 40, "messages": HELLO}
 GREEDY = {"temperature": 0}  # the client has no such parameter any more; the format has
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
     "description": "The weather of a city.",

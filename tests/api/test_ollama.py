@@ -11,12 +11,11 @@ from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
 from tests.api.running import HELLO, MODEL, Running, on_every_runner, running
-from tests.api.writing import Writer, call
+from tests.api.writing import MARKERS, Writer, call
 from tests.images import plain
 
 ollama = pytest.importorskip("ollama")
 
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 SHORT = {"num_predict": 20, "temperature": 0, "seed": 1}
 LONG = {**SHORT, "num_predict": 400}
 WEATHER: dict[str, Any] = {

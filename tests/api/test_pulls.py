@@ -1,7 +1,6 @@
 """Models that are not here yet: searched for, judged, pulled with progress, cancelled, and loaded through the pool."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,7 @@ FILE = "tiny-Q8_0.gguf"
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    for name in list(os.environ):
-        if name.startswith("HF_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    hubs.own_cache(tmp_path, monkeypatch)
     with hubs.serving() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         hub.repositories[NAME] = {"README.md": b"hello", FILE: gguf()}

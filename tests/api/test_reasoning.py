@@ -13,22 +13,12 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, Running, running
+from tests.api.writing import MARKERS, OPENING
 
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 OPEN_ID, CLOSE_ID, CALL_ID, CALLED_ID = ("260", "261", "262", "263")
 # The fake model writes markers wherever it may; these are for tests to want.
 QUIET = {OPEN_ID: -100, CALL_ID: -100, CALLED_ID: -100}
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 600, "logit_bias": QUIET}
-# Opens the block in the prompt unless told not to think, and reads how hard to think.
-OPENING = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
-    "{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if reasoning_effort %}<|im_start|>effort {{ reasoning_effort }}<|im_end|>\n{% endif %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
-    "{% endif %}"
-)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from tests.api.running import MODEL, Running, on_every_runner, running
 ASK: dict[str, Any] = {"model": MODEL, "input": "Hello", "max_output_tokens": 600}
 EXTRA: dict[str, Any] = {"seed": 1}
 CLOSING = {'"': 6}
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 QUIET = {"260": -100, "262": -100, "263": -100}  # it writes markers wherever it may
 # Required by OpenAI's schema and by OpenResponses together.
 KEYS = {

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, RUNNERS, Running, on_every_runner, running
+from tests.api.writing import MARKERS
 
 ASK: dict[str, Any] = {"model": MODEL, "messages": HELLO, "seed": 1, "max_tokens": 500}
 CLOSING = {'"': 6}
@@ -269,9 +270,6 @@ def test_calls_or_the_format(client: OpenAI) -> None:
             assert choice.message.content in ("yes", "no") and choice.finish_reason == "stop"
     without = ask(client, tools=[WEATHER], tool_choice="none", n=4, extra={"response_format": format})
     assert {choice.message.content for choice in without.choices} <= {"yes", "no"}
-
-
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
 @pytest.fixture(scope="module", params=RUNNERS)

@@ -10,7 +10,17 @@ from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import TURN_END, TURN_START, FakeRunner
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-_OPENING = [TURN_START, *b"assistant\n"]
+# Opens the block in the prompt unless told not to think, and reads how hard to think.
+OPENING = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if reasoning_effort %}<|im_start|>effort {{ reasoning_effort }}<|im_end|>\n{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
+    "{% endif %}"
+)
+_TURN = [TURN_START, *b"assistant\n"]
 
 
 class Writer(FakeRunner):
@@ -46,21 +56,21 @@ class Writer(FakeRunner):
 
     def _next(self, slot: int, ids: list[int], end: int) -> int | None:
         start = next((at for at in range(end - 1, -1, -1) if ids[at] == TURN_START), 0)
-        if ids[start : start + len(_OPENING)] != _OPENING:
+        if ids[start : start + len(_TURN)] != _TURN:
             return None
         turn = self._turn(slot, ids, start)
         if turn >= len(self._texts):
             return None
-        written, text = ids[start + len(_OPENING) : end], self._texts[turn]
+        written, text = ids[start + len(_TURN) : end], self._texts[turn]
         if written[: len(self._silence)] == self._silence:
             written = written[len(self._silence) :]
         return text[len(written)] if text[: len(written)] == written and len(written) < len(text) else None
 
     def _turn(self, slot: int, ids: list[int], start: int) -> int:
         """How many turns of the assistant come before this one. Counted once for each answer: prompts are long."""
-        width = len(_OPENING)
+        width = len(_TURN)
         if (slot, start) not in self._turns:
-            openings = (at for at in range(start) if ids[at] == TURN_START and ids[at : at + width] == _OPENING)
+            openings = (at for at in range(start) if ids[at] == TURN_START and ids[at : at + width] == _TURN)
             self._turns = {(slot, start): sum(1 for _ in openings)}
             self.prompts.append(b"".join(map(self.tokenizer.token_bytes, ids[:start])).decode())
         return self._turns[slot, start]

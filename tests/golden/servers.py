@@ -12,23 +12,12 @@ from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
 from proxy_inference_engine.store import Store, StoreLimits
 from tests.api.running import Running, running
-from tests.api.writing import Writer, call
+from tests.api.writing import MARKERS, OPENING, Writer, call
 from tests.clock import Clock
 
 Server = Callable[[], AbstractContextManager[Running]]
 
-MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 FILLING = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
-# Opens the block in the prompt unless told not to think, and reads how hard to think.
-OPENING = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
-    "{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if reasoning_effort %}<|im_start|>effort {{ reasoning_effort }}<|im_end|>\n{% endif %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
-    "{% endif %}"
-)
 FAMILIES = ("gemma3", "llama3", "mistral", "deepseek_r1", "glm45", "harmony", "qwen3_coder")
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
 ADMIN, PROMETHEUS = ApiKey("root", "key-of-root", is_admin=True), ApiKey("metrics", "key-of-prometheus")

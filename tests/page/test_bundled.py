@@ -1,7 +1,6 @@
 """The page over real weights: the bundled model in every view, and a second, tiny one that is pulled and loaded."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,10 +153,7 @@ def test_a_schema_answer(browser: Any, server: Running) -> None:
 @pytest.fixture
 def pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     """The bundled model in a pool, and a hub that has a tiny one."""
-    for name in list(os.environ):
-        if name.startswith("HF_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    hubs.own_cache(tmp_path, monkeypatch)
     config = Config(context=512, slots=2, cache_memory=8 << 20, convert_weights="never", drain_seconds=0.2)
     pool = ModelPool(
         [PoolEntry(BUNDLED_WORD, config)], EngineLoader(2 << 30, Threads(), image_loader), max_bytes=2 << 30

@@ -1,6 +1,5 @@
 """The models view: what is served, loading and unloading by hand, and a model searched, judged, pulled and loaded."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +21,7 @@ EVIL = "<img src=x onerror=window.pwned=1>"
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    for name in list(os.environ):
-        if name.startswith("HF_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    hubs.own_cache(tmp_path, monkeypatch)
     with hubs.serving() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         hub.repositories[NAME] = {"tiny-Q8_0.gguf": gguf()}

@@ -77,9 +77,13 @@ def run(scale: float) -> Outcome:
 def start_server(folder: str, store_url: str = "") -> tuple["subprocess.Popen[str]", str]:
     command = [sys.executable, "-c", _SERVE, folder, store_url]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src")}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
+    with open(Path(folder) / "errors", "a+") as errors:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        errors.seek(0)
+        assert url, f"the server did not start: {errors.read()[-500:]}"
+    return process, url
 
 
 def some(kept: Kept, number: int) -> Kept:

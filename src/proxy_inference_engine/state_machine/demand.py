@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from proxy_inference_engine.interaction import TextGrammar, Tool
 
+_MAX_MESSAGE = 1_000  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class AnyText:
@@ -91,8 +93,9 @@ class InvalidDemand(Exception):
         index: int = 0,
         place: SchemaProblem | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        # It may quote names and patterns of the client's, which are as long as a body.
+        self.message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+        super().__init__(self.message)
         self.subject = subject
         self.index = index
         self.place = place

@@ -1,15 +1,12 @@
 """The thread border, with a real thread: streams, refusals, cancelling, and every way in which it ends."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from proxy_inference_engine.engine import life
 from proxy_inference_engine.engine.base import Answerer, Item
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.supervisor import Reload
 from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, QueueFull, Unavailable
@@ -21,40 +18,14 @@ from tests.requests import make_request, random_draws
 from tests.unit.engine.driven import ENDLESS, Faults, alone
 from tests.unit.engine.threads import (
     FOREVER,
-    LANES,
     Gate,
+    Start,
     everything,
     failure,
     is_forgotten,
     slow,
     token_ids,
 )
-
-Start = Callable[..., Worker]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts workers, which are stopped after the test."""
-    workers: list[Worker] = []
-
-    def start(
-        runner: FakeRunner | None = None,
-        admission: Admission | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        watch_clock: Callable[[], float] = time.monotonic,
-        reload: Reload | None = None,
-    ) -> Worker:
-        runner = runner or FakeRunner(lanes=LANES, end_bias=ENDLESS)
-        engine = StepEngine(runner, max_cache_bytes=1 << 20, clock=clock)
-        workers.append(Worker(engine, admission, reload=reload, clock=watch_clock))
-        workers[-1].start()
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.stop()
-
 
 # Streams
 

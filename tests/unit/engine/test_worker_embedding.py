@@ -1,14 +1,11 @@
 """Embeddings over the thread border: results, cancelling, refusals, and every way in which it ends."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from proxy_inference_engine.engine.embedding import EmbeddingJob
-from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.life import Embed
 from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.engine.worker import Worker
@@ -19,29 +16,7 @@ from proxy_inference_engine.types import Finished, Token
 from tests.polling import HANG_S, until
 from tests.requests import make_request
 from tests.unit.engine.driven import ENDLESS
-from tests.unit.engine.threads import FOREVER, LANES, BreakableClock, Gate, everything, slow, token_ids
-
-Start = Callable[..., Worker]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts workers, which are stopped after the test."""
-    workers: list[Worker] = []
-
-    def start(
-        runner: FakeRunner | None = None,
-        admission: Admission | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> Worker:
-        runner = runner or FakeRunner(lanes=LANES, end_bias=ENDLESS)
-        workers.append(Worker(StepEngine(runner, max_cache_bytes=1 << 20, clock=clock), admission))
-        workers[-1].start()
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.stop()
+from tests.unit.engine.threads import FOREVER, LANES, BreakableClock, Gate, Start, everything, slow, token_ids
 
 
 def is_forgotten(worker: Worker) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.engine.worker import Worker, WorkerStream
@@ -13,6 +13,7 @@ from proxy_inference_engine.types import Failed, Token
 from tests.polling import HANG_S
 from tests.unit.engine.driven import ENDLESS
 
+Start = Callable[..., Worker]  # starts a worker that is stopped after the test
 FOREVER = 5000  # tokens; on a `slow` runner what needs so many is still running when a test looks
 LANES = (Lane(4, 1024), Lane(1, 8192))
 

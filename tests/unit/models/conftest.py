@@ -1,6 +1,5 @@
 """A cache of one's own, and hubs to fill it from."""
 
-import os
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,11 +20,7 @@ from tests.unit.models.download.pulling import GGUF, NAME
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith("HF_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    return tmp_path / "hub"
+    return hubs.own_cache(tmp_path, monkeypatch)
 
 
 @pytest.fixture

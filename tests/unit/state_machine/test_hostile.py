@@ -76,6 +76,30 @@ def test_a_bound_far_beyond_anything_is_one(builder: MachineBuilder) -> None:
         assert builder.build(demand).relaxed == ()
 
 
+DIGITS = "9" * 5_000  # more than Python reads as a number
+POINTED: list[dict[str, Any]] = [
+    {"anyOf": [{"type": "string"}, {"$ref": f"#/anyOf/{DIGITS}"}]},
+    {"anyOf": [{"type": "string"}, {"$dynamicRef": f"#/anyOf/{DIGITS}"}]},
+    {"required": ["a"], "properties": {"a": False}, "anyOf": [{"$ref": f"#/anyOf/{DIGITS}"}]},
+]
+
+
+@pytest.mark.parametrize("schema", POINTED, ids=lambda schema: str(schema)[:60])
+def test_a_reference_to_an_item_without_end_leads_nowhere(builder: MachineBuilder, schema: dict[str, Any]) -> None:
+    for demand in demands(schema):
+        with pytest.raises(InvalidDemand, match="reference"):
+            builder.build(demand)
+
+
+def test_a_refusal_does_not_repeat_all_of_a_long_name(builder: MachineBuilder) -> None:
+    name = "x" * 100_000
+    for schema in ({"properties": {name: {"type": 5}}}, {"allOf": [{"$ref": f"#/{name}"}]}):
+        for demand in demands(schema):
+            with pytest.raises(InvalidDemand) as caught:
+                builder.build(demand)
+            assert len(caught.value.message) < 2_000
+
+
 HOPELESS: list[dict[str, Any]] = [
     {"type": "integer", "multipleOf": 999_983},
     integers(*range(10_001, 10_301)),

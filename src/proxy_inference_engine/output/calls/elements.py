@@ -12,7 +12,7 @@ from proxy_inference_engine.formats.signature import ToolSchema, is_raw, paramet
 from proxy_inference_engine.formats.syntax import WORD, ArgumentStyle, CallSyntax, Parameter
 from proxy_inference_engine.interaction import Tool, ToolKind
 from proxy_inference_engine.output.calls.literals import python_as_json
-from proxy_inference_engine.output.calls.marked import pass_marked
+from proxy_inference_engine.output.calls.marked import pass_marked, pass_text
 from proxy_inference_engine.output.pieces import Sink
 from proxy_inference_engine.output.source import Finder, Reading, Source
 
@@ -91,7 +91,7 @@ def _pass_value(source: Source, sink: Sink, syntax: CallSyntax, value: _Value) -
     if is_raw_value and wrapping is not None and (yield from source.expect(wrapping[0])) is not None:
         after = wrapping[1] + after
     if is_raw_value:
-        return (yield from _pass_text(source, sink, after, is_quoted=not is_text))
+        return (yield from pass_text(source, sink, after, is_quoted=not is_text))
     if parameter.item and value.depth < _MAX_DEPTH:
         marker = yield from source.expect(after, parameter.before_key)
         if marker is not None:
@@ -126,21 +126,6 @@ def _pass_nested(
     return True
 
 
-def _pass_text(source: Source, sink: Sink, after: str, *, is_quoted: bool) -> Reading[bool]:
-    """Hand on a text that stands there as it is, up to what ends it."""
-    finder = Finder(after)
-    sink.arguments('"' if is_quoted else "")
-    while True:
-        text, marker = source.take_until(finder, awaits_marker=True)
-        sink.arguments(_quote(text)[1:-1] if is_quoted else text)
-        if marker is not None:
-            sink.arguments('"' if is_quoted else "")
-            return True
-        if source.is_over:
-            return False
-        yield
-
-
 def _pass_word(source: Source, sink: Sink, after: str) -> Reading[bool]:
     """Hand on a value that is no text, up to what ends it: as it is, unless it is Python's, which some templates write.
 
@@ -157,7 +142,7 @@ def _pass_word(source: Source, sink: Sink, after: str) -> Reading[bool]:
     value = "".join(parts)
     if marker == '"':
         sink.arguments(value + marker)
-        return (yield from _pass_text(source, sink, after, is_quoted=False))
+        return (yield from pass_text(source, sink, after, is_quoted=False))
     if marker == "'":
         rest = yield from source.through(Finder(after))
         value, marker = f"{value}'{rest or ''}", None if rest is None else after

@@ -17,7 +17,7 @@ _BARE = re.compile(r"[^,\]}]*")
 def pass_marked(source: Source, sink: Sink, mark: str, *, is_text: bool = False, depth: int = 0) -> Reading[bool]:
     """Hand on one value; a string without its quotes if `is_text`. False if it is cut off or too deep."""
     if (yield from source.expect(mark)) is not None:
-        return (yield from _pass_string(source, sink, mark, is_quoted=not is_text))
+        return (yield from pass_text(source, sink, mark, is_quoted=not is_text))
     while source.is_empty and not source.is_over:
         yield
     if source.next_char not in ("[", "{"):
@@ -42,8 +42,9 @@ def pass_marked(source: Source, sink: Sink, mark: str, *, is_text: bool = False,
     return True
 
 
-def _pass_string(source: Source, sink: Sink, mark: str, *, is_quoted: bool) -> Reading[bool]:
-    finder = Finder(mark)
+def pass_text(source: Source, sink: Sink, after: str, *, is_quoted: bool) -> Reading[bool]:
+    """Hand on a text that stands there as it is, up to what ends it."""
+    finder = Finder(after)
     sink.arguments('"' if is_quoted else "")
     while True:
         text, marker = source.take_until(finder, awaits_marker=True)

@@ -10,7 +10,7 @@ from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.json_schema.errors import ImpossibleSchema, UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.grammar import json_grammar
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Address, Schema, pointer
+from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, Address, Schema, at, pointer
 
 _MAX_TRIES = 256  # each rewrites the whole schema
 # Who lists the values says most clearly what is meant: that is given up last.
@@ -67,7 +67,7 @@ class _Search:
 
     def keyword(self, root: Schema, address: Address) -> str | None:
         """The last one that makes the part possible when it is left out; None: it takes more than one."""
-        part = _at(root, address)
+        part = at(root, address)
         names = [name for name in reversed(part) if name in ASSERTIONS] if isinstance(part, dict) else []
         names.sort(key=lambda name: name in _LISTING)
         return next((name for name in names if not self.is_impossible(_without(root, address, name), address)), None)
@@ -75,13 +75,13 @@ class _Search:
 
 def _needed(root: Schema, address: Address) -> Iterator[Address]:
     """The parts of a schema without which it has no value."""
-    schema = _at(root, address)
+    schema = at(root, address)
     if not isinstance(schema, dict):
         return
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
         target = tuple(part.replace("~1", "/").replace("~0", "~") for part in reference[2:].split("/"))
-        if isinstance(_at(root, target), dict):
+        if isinstance(at(root, target), dict):
             yield target
     required = schema.get("required")
     properties = schema.get("properties", {})
@@ -97,16 +97,6 @@ def _needed(root: Schema, address: Address) -> Iterator[Address]:
         yield from ((*address, "prefixItems", str(index)) for index, _ in enumerate(prefix))
         if isinstance(schema.get("items"), dict) and not prefix:
             yield (*address, "items")
-
-
-def _at(root: Schema, address: Address) -> Any:
-    found: Any = root
-    for part in address:
-        if isinstance(found, list):
-            found = found[int(part)] if part.isdecimal() and int(part) < len(found) else None
-        else:
-            found = found.get(part) if isinstance(found, Mapping) else None
-    return found
 
 
 def _without(value: Any, address: Address, keyword: str | None) -> Any:

@@ -13,6 +13,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Address,
     Schema,
     SchemaPlace,
+    at,
     children,
     draft_of,
     is_named,
@@ -169,20 +170,14 @@ class Document:
     def _found(self, reference: str) -> SchemaPlace:
         if reference not in {"#", "#/"} and not reference.startswith("#/"):
             raise LookupError(f"The reference {reference!r} leads out of the schema.")
-        schema: Any = self.root
-        address: list[str] = []
-        for part in reference[2:].split("/") if len(reference) > 2 else ():
-            name = unquote(part).replace("~1", "/").replace("~0", "~")
-            address.append(name)
-            if isinstance(schema, dict) and name in schema:
-                schema = schema[name]
-            elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
-                schema = schema[int(name)]
-            else:
-                raise LookupError(f"The reference {reference!r} points to nothing.")
+        parts = reference[2:].split("/") if len(reference) > 2 else ()
+        address = tuple(unquote(part).replace("~1", "/").replace("~0", "~") for part in parts)
+        schema = at(self.root, address)
+        if schema is None:
+            raise LookupError(f"The reference {reference!r} points to nothing.")
         if not isinstance(schema, dict | bool):
             raise LookupError(f"The reference {reference!r} points to something else than a schema.")
-        place = SchemaPlace(schema, tuple(address))
+        place = SchemaPlace(schema, address)
         if isinstance(schema, dict) and not self.has(schema):
             self._adopt(place)
         return place

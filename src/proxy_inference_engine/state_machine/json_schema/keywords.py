@@ -3,6 +3,7 @@
 Knows nothing of what a reference leads to.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ Kinds = frozenset[str]
 Address = tuple[str, ...]  # of a schema in its document
 
 MAX_DEPTH = 48  # of schemas in a document
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")  # of an item; Python refuses to read a number of thousands of digits
 
 KINDS: Kinds = frozenset({"null", "boolean", "number", "string", "array", "object"})
 TYPES = KINDS | {"integer"}
@@ -269,6 +271,17 @@ class SchemaPlace(NamedTuple):
 def pointer(address: Address) -> str:
     """An address as a JSON pointer."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in address)
+
+
+def at(root: Schema, address: Address) -> Any:
+    """What stands at an address of a document; None where nothing does."""
+    found = root
+    for part in address:
+        if isinstance(found, list):
+            found = found[int(part)] if _INDEX.fullmatch(part) and int(part) < len(found) else None
+        else:
+            found = found.get(part) if isinstance(found, Mapping) else None
+    return found
 
 
 def children(schema: Mapping[str, Any]) -> Iterator[tuple[Address, Schema]]:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.identifiers import Identifiers
-from proxy_inference_engine.state_machine.json_schema.keywords import Address, Schema, mapped, own_id, pointer
+from proxy_inference_engine.state_machine.json_schema.keywords import Address, Schema, at, mapped, own_id, pointer
 
 # The keyword for it that a draft has.
 DYNAMIC = {2019: "$recursiveRef", 2020: "$dynamicRef"}
@@ -110,7 +110,7 @@ class _Copies:
     def _dynamic(self, reference: str, target: Address, scope: Scope) -> Address:
         """The outermost anchor of the name, where the name is that of an anchor at all."""
         name = urldefrag(reference).fragment
-        schema = self._at(target)
+        schema = at(self._root, target)
         is_anchor = isinstance(schema, dict) and schema.get("$dynamicAnchor") == name
         return dict(scope).get(name, target) if is_anchor else target
 
@@ -128,7 +128,7 @@ class _Copies:
         name = self._names.get((target, scope))
         if name is None:
             name = self._names[target, scope] = f"s{len(self._names)}"
-            self._pending.append((name, self._at(target), target, scope))
+            self._pending.append((name, at(self._root, target), target, scope))
         return f"#/$defs/{name}"
 
     def _target(self, reference: str, address: Address, keyword: str) -> Address:
@@ -136,18 +136,9 @@ class _Copies:
         target = tuple(unquote(part).replace("~1", "/").replace("~0", "~") for part in local.split("/")[1:])
         if (
             not local.startswith("#")
-            or not isinstance(self._at(target), dict | bool)
+            or not isinstance(at(self._root, target), dict | bool)
             or (target == () and local != "#")
         ):
             reason = f"The reference {reference!r} leads out of the schema."
             raise UnenforceableSchema(pointer((*address, keyword)), keyword, reason)
         return target
-
-    def _at(self, address: Address) -> Any:
-        found: Any = self._root
-        for part in address:
-            if isinstance(found, list):
-                found = found[int(part)] if part.isdecimal() and int(part) < len(found) else None
-            else:
-                found = found.get(part) if isinstance(found, dict) else None
-        return found

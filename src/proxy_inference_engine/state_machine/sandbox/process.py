@@ -102,21 +102,15 @@ class GrammarSandbox:
         """Raises TimeoutError. The time is the processor's where the system tells it: what others compute on a busy
         machine is no grammar's cost."""
         deadline = time.monotonic() + _MAX_STARVED * self._limits.max_seconds
-        pid, before = self._child.pid, self._child.cpu_s
         remaining_s = self._limits.max_seconds
         while True:
             try:
                 return job.outcome.result(remaining_s)
             except TimeoutError:
-                if self._child.pid != pid:  # it was ended, and another one tries
-                    pid, before = self._child.pid, 0.0
-                now = self._child.cpu_s
-                if before is None or now is None or time.monotonic() >= deadline:
+                spent_s = self._child.spent_s
+                if spent_s is None or spent_s >= self._limits.max_seconds or time.monotonic() >= deadline:
                     raise
-                remaining_s = self._limits.max_seconds - (now - before)
-                if remaining_s <= 0.0:
-                    raise
-                remaining_s = max(remaining_s, _LEAST_WAIT_S)
+                remaining_s = max(self._limits.max_seconds - spent_s, _LEAST_WAIT_S)
 
     def _put(self, job: _Job) -> None:
         with self._lock:
@@ -179,6 +173,7 @@ class _Child:
         self._lexicon = lexicon
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked_at_s: float | None = None  # by its own clock; None: nothing is asked of it
         self._is_closed = False
         # The garbage collector may close it, in the middle of a start.
         self._lock = threading.RLock()
@@ -189,8 +184,14 @@ class _Child:
         return None if process is None or process.poll() is not None else process.pid
 
     @property
-    def cpu_s(self) -> float | None:
-        """Processor time that it has had; None where the system does not tell."""
+    def spent_s(self) -> float | None:
+        """Processor time since it was asked; 0 while nothing is asked of it, None where the system does not tell."""
+        if sys.platform != "linux":
+            return None
+        before, now = self._asked_at_s, self._cpu_s()
+        return 0.0 if before is None or now is None else now - before
+
+    def _cpu_s(self) -> float | None:
         pid = self.pid
         if pid is None or sys.platform != "linux":
             return None
@@ -227,11 +228,14 @@ class _Child:
     def ask(self, data: bytes) -> dict[str, Any] | None:
         """None: it is gone."""
         assert self._process is not None
+        self._asked_at_s = self._cpu_s()
         try:
             write_frame(_pipe(self._process.stdin), data)
             reply = read_frame(_pipe(self._process.stdout))
         except OSError:
             return None
+        finally:
+            self._asked_at_s = None
         if reply is None:
             return None
         result: dict[str, Any] = json.loads(reply)

@@ -19,7 +19,7 @@ from proxy_inference_engine.state_machine.sandbox import process
 from proxy_inference_engine.state_machine.sandbox.inside import OUT_OF_MEMORY
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
-from tests.polling import HANG_S
+from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
 from tests.unit.state_machine.vocabularies import PieceTokenizer
 
@@ -121,7 +121,12 @@ def test_ended_in_the_middle_of_a_grammar_it_tries_once_more() -> None:
     sandbox = make(max_seconds=1.0)
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
-    killer = threading.Thread(target=os.kill, args=(pid, signal.SIGKILL))
+
+    def end() -> None:
+        wait_until(lambda: sandbox._child._asked_at_s is not None)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=end)
     killer.start()
     with pytest.raises(InvalidGrammar, match="too long"):
         sandbox.check(SLOW)
@@ -131,8 +136,28 @@ def test_ended_in_the_middle_of_a_grammar_it_tries_once_more() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processor time is seen on Linux")
-def test_what_others_compute_is_not_its_time() -> None:
+def test_what_the_next_process_takes_to_start_is_not_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grammar would be refused for what it did not take, if somebody ended the process that was at it."""
+    sandbox = make(max_seconds=0.5)
+    sandbox.check('start: "a"')
+    pid, found = pid_of(sandbox), list[float]()
+    os.kill(pid, signal.SIGSTOP)
+    thread = threading.Thread(target=lambda: found.append(sandbox.check('start: "b"')))
+    thread.start()
+    wait_until(lambda: sandbox._child._asked_at_s is not None)
+    busy = "import time\nwhile time.process_time() < 1.0: pass\n"  # twice its time
+    monkeypatch.setattr(process, "_COMMAND", busy + process._COMMAND)
+    monkeypatch.setattr(process, "_MAX_STARVED", 2 * HANG_S)
+    os.kill(pid, signal.SIGKILL)
+    thread.join(HANG_S)
+    assert found and sandbox.pid != pid
+    sandbox.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processor time is seen on Linux")
+def test_what_others_compute_is_not_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a grammar would be refused for what it did not take."""
+    monkeypatch.setattr(process, "_MAX_STARVED", 2 * HANG_S)
     sandbox = make(max_seconds=0.5)
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
