@@ -1,4 +1,4 @@
-"""Random schemas with huge and odd numbers wherever a keyword takes one."""
+"""Random schemas with huge and odd numbers wherever a keyword takes one, also in references."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +13,31 @@ TYPES = ["integer", "number", "string", "array", "object", ["array", "null"]]
 NAMES = ["a", "b", "ab", ""]
 PATTERNS = ["^a", "b$", "^[a-z]{1,99}$", "(a?){50}", "^.{300000000}$", "^(?!a).{0,9999999999}$"]
 VALUES = [*NUMBERS, None, "", "a", "b" * 300, [], [1, [2]], ["a"] * 9, {"a": 1e300}]
-DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
+ITEMS = [
+    f"#/{keyword}/{index}" for keyword in ("allOf", "anyOf", "prefixItems") for index in (0, "-1", "00", "9" * 5_000)
+]
+REFERENCES = ["#", "#/", "#/properties/a", "#/items", "#a", "x#/a", *ITEMS]
+FORMATS = ["date-time", "uri", "email", "ipv6", "regex", "uuid", "a" * 5_000]
+DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)] + [
+    "https://json-schema.org/draft/2019-09/schema"
+]
 OF_SIZES = [end + kind for end in ("min", "max") for kind in ("Items", "Contains", "Length", "Properties")]
 OF_NUMBERS = ["multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
 OF_SCHEMAS = ["not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames"]
-OF_SCHEMAS += ["unevaluatedItems", "unevaluatedProperties"]
+OF_SCHEMAS += ["unevaluatedItems", "unevaluatedProperties", "additionalItems"]
 CHOICES: dict[str, list[Any]] = {
     "type": TYPES,
     "pattern": PATTERNS,
     "uniqueItems": [True, False],
     "const": VALUES,
+    "format": FORMATS,
     "$schema": DRAFTS,
+    **dict.fromkeys(["$ref", "$dynamicRef", "$recursiveRef"], REFERENCES),
     **dict.fromkeys(OF_SIZES, SIZES),
     **dict.fromkeys(OF_NUMBERS, NUMBERS),
 }
 LISTS = ["allOf", "anyOf", "oneOf", "prefixItems"]
-MAPS = {"properties": NAMES, "dependentSchemas": NAMES, "patternProperties": PATTERNS}
+MAPS = {"properties": NAMES, "dependentSchemas": NAMES, "$defs": NAMES, "patternProperties": PATTERNS}
 KEYWORDS = [*CHOICES, *OF_SCHEMAS, *LISTS, *MAPS, "required", "enum"]
 
 
