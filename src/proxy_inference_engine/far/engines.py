@@ -41,7 +41,6 @@ class FarLoad(NamedTuple):
 
     num_running: int = 0
     num_waiting: int = 0
-    kv_usage: float = 0.0
 
 
 class FarEngine:

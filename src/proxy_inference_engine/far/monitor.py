@@ -23,7 +23,7 @@ _LOOKS_PER_LOAD = 5  # every so many looks, what the engine has to do is read to
 _LOOKS_TO_SILENCE = 3  # in a row without an answer
 _MAX_BYTES = 8 << 20
 _EMBEDDINGS = "/v1/embeddings"
-_GAUGE = re.compile(r"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc)(?:\{[^}]*\})? (\S+)$", re.M)
+_GAUGE = re.compile(r"^vllm:(num_requests_running|num_requests_waiting)(?:\{[^}]*\})? (\S+)$", re.M)
 
 
 class NoAnswer(Exception):
@@ -169,9 +169,7 @@ def read_load(metrics: str) -> FarLoad:
     found: dict[str, list[float]] = {}
     for name, value in _GAUGE.findall(metrics):
         found.setdefault(name, []).append(float(value))
-    usages = found.get("kv_cache_usage_perc", [0.0])
     return FarLoad(
         num_running=int(sum(found.get("num_requests_running", ()))),
         num_waiting=int(sum(found.get("num_requests_waiting", ()))),
-        kv_usage=sum(usages) / len(usages),
     )

@@ -118,8 +118,8 @@ def test_what_vllm_says_of_its_load() -> None:
         'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0\n'
         'vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.5\n'
     )
-    assert read_load(text) == (5, 7, 0.5)
-    assert read_load("") == (0, 0, 0.0)
+    assert read_load(text) == (5, 7)
+    assert read_load("") == (0, 0)
 
 
 def test_an_engine_needs_no_event_loop_to_be_made() -> None:
