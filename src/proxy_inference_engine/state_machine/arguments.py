@@ -18,6 +18,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     reconciled,
 )
 from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.keywords import lengths
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.shapes import Shape
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -209,9 +210,8 @@ class ArgumentGrammar:
             check_patterns(schema)
             bounds.append(regex_rule(schema["pattern"], is_anchored=False))
         if "minLength" in schema or "maxLength" in schema:
-            least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
-            most = "" if most is None else int(most)
-            bounds.append(f"/(?s:.{{{least},{most}}})/")
+            least, most = lengths(schema)
+            bounds.append(f"/(?s:.{{{least},{'' if most is None else most}}})/")
         if listed is None:
             return self.lark.until(after, " & ".join(bounds) or None)
         texts = [text for text in listed if isinstance(text, str)]

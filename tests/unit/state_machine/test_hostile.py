@@ -76,6 +76,27 @@ def test_a_bound_far_beyond_anything_is_one(builder: MachineBuilder) -> None:
         assert builder.build(demand).relaxed == ()
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 2**53 - 1},
+        {"type": "string", "maxLength": 1e300, "pattern": "^a"},
+        {"type": "string", "minLength": 2**63 - 1},
+        {"not": {"type": "string", "maxLength": 2**53 - 1}},
+        {"type": "object", "propertyNames": {"maxLength": 2**53 - 1}},
+        {"type": "object", "propertyNames": {"minLength": 2**32}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("family", ["chatml", "qwen3_coder"])
+def test_a_length_that_no_answer_has_takes_nothing_else_with_it(family: str, schema: dict[str, Any]) -> None:
+    """The library counts to 2**32: a longer one was refused without its name, or the whole schema was left out."""
+    builder = MachineBuilder(by_name(family), PieceTokenizer())
+    for demand in (*demands(schema), *demands(schema, is_strict=False)):
+        assert builder.build(demand).relaxed == ()
+    builder.close()
+
+
 DIGITS = "9" * 5_000  # more than Python reads as a number
 POINTED: list[dict[str, Any]] = [
     {"anyOf": [{"type": "string"}, {"$ref": f"#/anyOf/{DIGITS}"}]},

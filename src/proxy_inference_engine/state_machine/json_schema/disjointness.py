@@ -12,6 +12,7 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     is_number,
     kind_of,
     kinds_of,
+    lengths,
     values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
@@ -149,7 +150,7 @@ def _patterns_differ(left: Mapping[str, Any], right: Mapping[str, Any], document
 
 
 def _language(schema: Mapping[str, Any]) -> RegularLanguage:
-    return language_of(schema.get("pattern", "")).with_length(int(schema.get("minLength", 0)), schema.get("maxLength"))
+    return language_of(schema.get("pattern", "")).with_length(*lengths(schema))
 
 
 def _items_differ(left: Mapping[str, Any], right: Mapping[str, Any], document: Document, depth: int) -> bool:

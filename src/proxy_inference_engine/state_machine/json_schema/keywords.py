@@ -18,6 +18,7 @@ Kinds = frozenset[str]
 Address = tuple[str, ...]  # of a schema in its document
 
 MAX_DEPTH = 48  # of schemas in a document
+MAX_LENGTH = 2**32 - 1  # of a string, as far as the library counts; no answer is as long
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")  # of an item; Python refuses to read a number of thousands of digits
 
 KINDS: Kinds = frozenset({"null", "boolean", "number", "string", "array", "object"})
@@ -126,6 +127,12 @@ def own_id(schema: Mapping[str, Any], draft: int) -> Any:
     if draft < 2019 and "$ref" in schema:
         return None
     return schema.get("id" if draft == 4 else "$id")
+
+
+def lengths(schema: Mapping[str, Any]) -> tuple[int, int | None]:
+    """How long a string has to be, and may be; None: as long as it likes."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    return int(min(least, MAX_LENGTH)), None if most is None else int(min(most, MAX_LENGTH))
 
 
 def is_number(value: Any) -> bool:

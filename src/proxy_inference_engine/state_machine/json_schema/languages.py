@@ -228,11 +228,11 @@ class RegularLanguage:
     def complement(self) -> "RegularLanguage":
         return RegularLanguage(_join("and", [_not(self.term), TEXT]))
 
-    def with_length(self, least: int, most: float | None) -> "RegularLanguage":
+    def with_length(self, least: int, most: int | None) -> "RegularLanguage":
         """Strings of some length alone; bounds that are too wide to reason about are left out."""
         if max(least, most or 0) > MAX_REPEAT or (not least and most is None):
             return self
-        bounds = ("rep", ANY, least, None if most is None else int(most))
+        bounds = ("rep", ANY, least, most)
         return RegularLanguage(_join("and", [self.term, _built(bounds, LAST)]))
 
     def is_empty(self, spend: Spend) -> bool:

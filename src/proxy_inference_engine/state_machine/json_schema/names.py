@@ -5,7 +5,14 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import ASSERTIONS, MAX_DEPTH, Kinds, Schema, kind_of
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    ASSERTIONS,
+    MAX_DEPTH,
+    Kinds,
+    Schema,
+    kind_of,
+    lengths,
+)
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
 from proxy_inference_engine.state_machine.json_schema.overlaps import apart
 from proxy_inference_engine.state_machine.json_schema.patterns import is_universal
@@ -85,9 +92,8 @@ def _described(names: Mapping[str, Any], document: Document) -> str | None:
         return None
     binding = names.keys() & ASSERTIONS
     if binding <= {"minLength", "maxLength", "type"}:
-        return (
-            rf"^[\s\S]{{{int(names.get('minLength', 0))},{int(names['maxLength']) if 'maxLength' in names else ''}}}$"
-        )
+        least, most = lengths(names)
+        return rf"^[\s\S]{{{least},{'' if most is None else most}}}$"
     return language.pattern(document.budget.think)
 
 
@@ -101,7 +107,7 @@ def _language(names: Schema, document: Document, depth: int) -> RegularLanguage:
         raise RegexError("a keyword says something else about them than pattern, length or value")
     if "type" in names and not admits("", {"type": names["type"]}, document):
         return everything.complement()
-    language = everything.with_length(int(names.get("minLength", 0)), names.get("maxLength"))
+    language = everything.with_length(*lengths(names))
     if "pattern" in names:
         language = language.and_(language_of(names["pattern"]))
     for keyword in {"enum", "const"} & names.keys():

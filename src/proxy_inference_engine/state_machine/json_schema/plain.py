@@ -7,7 +7,7 @@ from typing import Any
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
-from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number
+from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number, lengths
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import (
     SPACE,
@@ -93,9 +93,10 @@ def is_expressible(value: Any) -> bool:
 
 def strings(schema: Mapping[str, Any], report: Report, budget: StepBudget) -> dict[str, Any] | None:
     """Length, pattern and format of strings; None where no string is left."""
-    result: dict[str, Any] = {key: int(schema[key]) for key in ("minLength", "maxLength") if key in schema}
-    if result.get("minLength", 0) > result.get("maxLength", math.inf):
+    if schema.get("minLength", 0) > schema.get("maxLength", math.inf):
         return None
+    bounds = zip(("minLength", "maxLength"), lengths(schema), strict=True)
+    result: dict[str, Any] = {key: bound for key, bound in bounds if key in schema}
     if schema.get("pattern"):
         try:
             pattern = supported_pattern(schema["pattern"], budget)
