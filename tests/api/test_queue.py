@@ -1,5 +1,6 @@
 """Who waits, where, for how long, and who may go before others."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import HELLO, MODEL, Running, listening, running
 from tests.api.test_batch_life import Brake, braked
-from tests.polling import wait_until
+from tests.polling import HANG_S, wait_until
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4}
@@ -69,10 +70,10 @@ def test_how_long_it_takes_is_guessed_once_enough_have_ended() -> None:
 
 
 @contextmanager
-def impatient() -> Iterator[tuple[str, Worker]]:
-    """One slot, and a fifth of a second to wait for it."""
-    runner = FakeRunner(lanes=(Lane(1, 512),), step_seconds=lambda _: 0.01)
-    worker = Worker(StepEngine(runner, max_cache_bytes=0, queue_timeout_s=0.2))
+def impatient(hurry: threading.Event) -> Iterator[tuple[str, Worker]]:
+    """One slot, and a second to wait for it. Who has it keeps it, a minute for 400 tokens, until told to hurry."""
+    runner = FakeRunner(lanes=(Lane(1, 512),), step_seconds=lambda _: 0.15, sleep=hurry.wait)
+    worker = Worker(StepEngine(runner, max_cache_bytes=0, queue_timeout_s=1.0))
     worker.start()
     config = Config(drain_seconds=0.2)
     try:
@@ -84,7 +85,12 @@ def impatient() -> Iterator[tuple[str, Worker]]:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_who_waits_too_long_is_told_to_come_back(is_streamed: bool) -> None:
-    with impatient() as (url, worker), httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(1) as pool:
+    hurry = threading.Event()
+    with (
+        impatient(hurry) as (url, worker),
+        httpx.Client(base_url=url, timeout=2 * HANG_S) as http,
+        ThreadPoolExecutor(1) as pool,
+    ):
         long = pool.submit(http.post, CHAT, json={**BODY, "max_tokens": 400, "ignore_eos": True})
         wait_until(lambda: worker.stats().num_running)
         answer = http.post(CHAT, json={**BODY, "stream": is_streamed})
@@ -93,6 +99,7 @@ def test_who_waits_too_long_is_told_to_come_back(is_streamed: bool) -> None:
         else:
             assert answer.status_code == 503 and answer.json()["error"]["code"] == "queue_timeout"
             assert 1 <= int(answer.headers["retry-after"]) <= 60
+        hurry.set()
         assert long.result().status_code == 200
 
 

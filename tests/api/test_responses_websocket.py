@@ -319,7 +319,7 @@ def _frame(data: bytes, *, is_last: bool = True, opcode: int = 1) -> bytes:
 
 def _closed(raw: socket.socket) -> int:
     """The code with which the server closes."""
-    raw.settimeout(20)
+    raw.settimeout(HANG_S)
     data = b""
     while chunk := raw.recv(65536):
         data += chunk

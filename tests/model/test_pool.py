@@ -37,7 +37,7 @@ def end_all():
     # What is on its way out, such as the one that faults memory in, may need a moment on a busy machine.
     for thread in staying():
         if thread.name not in ("MainThread", "passes"):
-            thread.join(10)
+            thread.join(60)
 
 async def main(path, cycles):
     entry = PoolEntry("m", Config(model=path, threads=1, context=256, slots=2, cache_memory=1 << 20))
