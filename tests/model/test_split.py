@@ -12,6 +12,7 @@ from proxy_inference_engine.models.load import load_engine
 from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.types import Token
 from tests.model.gguf_files import write_llama, write_split_llama
+from tests.polling import HANG_S
 from tests.requests import make_request
 
 
@@ -21,7 +22,7 @@ def generated(model: Path, folder: Path) -> list[int]:
     worker = load_engine(config)
 
     async def ask() -> list[int]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             stream = worker.submit(make_request(b"\x20\x21\x22", max_tokens=5))
             return [item.output.id async for items in stream for item in items if isinstance(item.output, Token)]
 

@@ -55,7 +55,7 @@ async def test_many_at_once_beside_streams(start: Start) -> None:
 
 async def test_streams_go_on_while_a_long_job_is_computed(start: Start) -> None:
     worker = start(FakeRunner(lanes=LANES, end_bias=ENDLESS, step_seconds=lambda num_tokens: num_tokens * 1e-3))
-    job = asyncio.create_task(embed(worker, *["x" * 1000] * 3))
+    job = asyncio.create_task(embed(worker, *["x" * 1000] * 60))  # a minute of it
     await until(lambda: worker.stats().num_embedding == 1)
     items = await everything(worker.submit(make_request("hello", max_tokens=5)))
     assert len(token_ids(items)) == 5 and not job.done()
