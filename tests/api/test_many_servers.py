@@ -68,6 +68,7 @@ def test_a_stream_is_resumed_at_the_other_server_from_any_event(where: Path | st
     gate = threading.Event()
     with two(where, gate=gate) as (one, other), one.http() as here, other.http() as there:
         id_ = here.post("/v1/responses", json=LONG).json()["id"]
+        assert status(here, id_) == status(there, id_) == "queued"
         query = {"stream": "true"}
         with there.stream("GET", f"/v1/responses/{id_}", params=query) as stream:
             gate.set()
@@ -100,6 +101,7 @@ def test_it_is_cancelled_at_the_other_server(where: Path | str) -> None:
             for text in stream.iter_text():
                 if "delta" in text:
                     break
+        assert status(here, id_) == status(there, id_) == "in_progress"
         cancelled = there.post(f"/v1/responses/{id_}/cancel").json()
         assert cancelled["status"] == "cancelled" and cancelled["output"]
         assert here.get(f"/v1/responses/{id_}").json() == cancelled

@@ -1,8 +1,9 @@
 """What becomes of a stored response: GET (also as a stream), DELETE, cancel, and the items it was given."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -20,6 +21,7 @@ from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.store import UNFINISHED, Record
 
 _MAX_NUMBER = 10**9
+_BEGUN = 2  # the event that says so: before it come `created` and `queued`
 _CANCEL_SECONDS = 30.0  # long enough to notice that the other server is dead
 _PACKED = 20  # how much smaller frames are when they are packed
 
@@ -37,10 +39,19 @@ async def get_response(http: HttpRequest) -> Response:
         return write_json(http, run.response, run.num_chars)
     record = await _load(http)
     if not is_stream:
-        return json_response(record.body)
+        return json_response(await _as_far_as_told(http, record))
     if record.status in UNFINISHED:
         return follow(state, _elsewhere(http, first), drain=state.drain)
     return follow(state, await _replay(http, record, first))
+
+
+async def _as_far_as_told(http: HttpRequest, record: Record) -> Mapping[str, Any]:
+    """What another server makes stays as it was asked for until it is over; what it said shows that it has begun."""
+    if record.status == "queued":
+        said = await state_of(http).store.said(record.owner, record.id, _BEGUN)
+        if said is not None and said.frames:
+            return {**record.body, "status": "in_progress"}
+    return record.body
 
 
 async def _elsewhere(http: HttpRequest, first: int) -> AsyncGenerator[str, None]:
