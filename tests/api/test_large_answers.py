@@ -3,19 +3,21 @@
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import httpx
 import pytest
 
+from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.served import request as served_request
+from proxy_inference_engine.server import state
 from proxy_inference_engine.server.http.protocol import LimitedProtocol
 from proxy_inference_engine.store import Store, StoreLimits
 from tests.api.running import HELLO, MODEL, Running, running
-from tests.polling import HANG_S
+from tests.polling import HANG_S, wait_until
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
 TEXT: dict[str, Any] = {"model": MODEL, "prompt": "x", "ignore_eos": True, "logprobs": 5}
@@ -141,6 +143,47 @@ def test_a_large_answer_that_nobody_reads_costs_little(live: Running) -> None:
         connections = [each for each in live.server.server_state.connections if isinstance(each, LimitedProtocol)]
         (connection,) = [each for each in connections if each.client == sock.getsockname()]
         assert connection.transport.get_write_buffer_size() < 512 * 1024
+
+
+def unread(live: Running, head: str, key: str, body: bytes = b"") -> socket.socket:
+    """A request whose answer nobody reads beyond its first line."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(HANG_S)
+    sock.connect(live.address)
+    fields = f"Host: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json"
+    sock.sendall(f"{head} HTTP/1.1\r\n{fields}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    return sock
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("GET /v1/chat/completions?limit=100", b""),
+        ("POST /tokenize", json.dumps({"prompt": "x" * 1_000_000}).encode()),
+        ("POST /apply-template", json.dumps({"messages": [{"role": "user", "content": "x" * 6_000_000}]}).encode()),
+    ],
+)
+def test_what_is_made_sooner_than_read_has_a_budget(head: str, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand such answers that nobody reads would have taken all memory."""
+    monkeypatch.setattr(state, "MAX_ANSWER_BYTES", 100 << 20)
+    config = Config(drain_seconds=0.2, api_keys=(ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben")))
+    with (
+        running(FakeRunner(), config) as live,
+        live.http(headers={"x-api-key": "key-of-anna"}) as http,
+        ExitStack() as stack,
+    ):
+        for _ in range(8):
+            http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 400, "store": True}).raise_for_status()
+        heads = []
+        for _ in range(20):
+            sock = stack.enter_context(unread(live, head, "key-of-anna", body))
+            heads.append(sock.recv(12).decode())
+        assert heads[0] == "HTTP/1.1 200" and heads[-1] == "HTTP/1.1 429", heads
+        with unread(live, head, "key-of-ben", body) as sock:
+            assert sock.recv(12) == b"HTTP/1.1 200", "nobody gets all of it"
+        stack.close()  # they are gone, and so is what they held
+        wait_until(lambda: http.get("/v1/chat/completions?limit=100").status_code == 200)
 
 
 @pytest.mark.parametrize("is_stream", [True, False])

@@ -43,7 +43,6 @@ _MAX_FAILURE_BYTES = 1 << 16
 _MAX_EVENT_BYTES = 8 << 20
 _MAX_MESSAGE = 300
 _OK = 200
-_SECONDS = re.compile("[0-9]{1,6}")  # else it is a date, or nonsense
 _NO_ANSWER = (ValueError, KeyError, TypeError, IndexError, AttributeError)  # what is raised by what is none
 _NO_ROUTE = ((403, None), (404, "Not Found"), (405, None))  # status, and the message where others have that status
 _PASSING = (500, 502, 503, 504)  # of the engine, not of the request
@@ -394,7 +393,7 @@ def _reason(said: str) -> FinishReason:
 def _error(failure: FarFailure, retry_after: str | None) -> PieError:
     message = shorten(failure.message, _MAX_MESSAGE)
     if failure.status == 429:
-        wait_s = int(retry_after) if retry_after is not None and _SECONDS.fullmatch(retry_after) else 1
+        wait_s = int(retry_after) if retry_after and re.fullmatch("[0-9]{1,6}", retry_after) else 1
         return QueueFull("The engine that computes this model has too much to do.", retry_after_s=max(1, wait_s))
     if failure.status in (401, 403):
         return Unavailable("The engine that computes this model refuses the server's key.")

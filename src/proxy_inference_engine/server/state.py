@@ -20,6 +20,7 @@ from proxy_inference_engine.server.usage import UsageKeeper
 from proxy_inference_engine.store import Store
 
 MAX_MEMORY_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ServerState:
     threads: Threads = field(default_factory=Threads)
     reload: PoolReload | None = None  # None: the configuration is nobody's to read again
     neighbours: Neighbours | None = None  # None: nobody else answers on the port
+    answers: BodyBudget = field(default_factory=lambda: BodyBudget(MAX_ANSWER_BYTES))  # made sooner than read
     memories: BodyBudget = field(default_factory=lambda: BodyBudget(MAX_MEMORY_BYTES))  # of what sockets remember
 
     def render_metrics(self) -> bytes:

@@ -26,6 +26,8 @@ _KEY = "proxy_inference_engine.body_share"
 
 
 class BodyBudget:
+    """Bytes of requests, or of answers, that may be held at once; of what is left nobody gets more than half."""
+
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._num_free = max_bytes
         self._held: dict[str, int] = {}
@@ -35,8 +37,10 @@ class BodyBudget:
         num_held = self._held.get(holder, 0)
         if num_held + num_bytes > self._num_free:
             if num_held:
-                raise QueueFull("You are sending too many large requests at once; wait for some to be read.")
-            raise Busy("The server is reading as many large requests as it can hold.")
+                raise QueueFull(
+                    "You have too many large requests or answers under way at once; wait for some to be over."
+                )
+            raise Busy("The server has as many large requests or answers under way as it can hold.")
         self._num_free -= num_bytes
         self._held[holder] = num_held + num_bytes
 

@@ -12,7 +12,7 @@ from proxy_inference_engine.server.apis.batches.schema import BatchRequest
 from proxy_inference_engine.server.apis.shared.fields import validate
 from proxy_inference_engine.server.apis.shared.file_objects import load_file
 from proxy_inference_engine.server.apis.shared.pages import list_body, parse_query
-from proxy_inference_engine.server.apis.shared.route import json_response, state_of, write_json
+from proxy_inference_engine.server.apis.shared.route import json_response, state_of, write_parsed
 from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.http.body import read_json
 from proxy_inference_engine.server.http.wire import new_id
@@ -36,7 +36,7 @@ async def list_batches(http: HttpRequest) -> Response:
     owner = visit_of(http.scope).tenant
     query = parse_query(http.query_params, has_filters=False, default_order="desc")
     page = await state_of(http).store.list(BATCH, owner, after=query.after, limit=query.limit, order=query.order)
-    return write_json(http, list_body([record.body for record in page.records], page.has_more), page.num_bytes)
+    return write_parsed(http, list_body([record.body for record in page.records], page.has_more), page.num_bytes)
 
 
 async def get_batch(http: HttpRequest) -> Response:

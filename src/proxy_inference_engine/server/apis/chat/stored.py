@@ -19,7 +19,7 @@ from proxy_inference_engine.server.apis.shared.pages import (
     parse_query,
     validate_update,
 )
-from proxy_inference_engine.server.apis.shared.route import json_response, state_of, write_json
+from proxy_inference_engine.server.apis.shared.route import json_response, state_of, write_parsed
 from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.http.body import read_json
 from proxy_inference_engine.store import ObjectKind, Record, too_large
@@ -40,7 +40,7 @@ async def list_chats(http: HttpRequest) -> Response:
         metadata=query.metadata or None,
     )
     body = list_body([record.body for record in page.records], page.has_more)
-    return write_json(http, body, page.num_bytes)
+    return write_parsed(http, body, page.num_bytes)
 
 
 async def get_chat(http: HttpRequest) -> Response:

@@ -29,7 +29,7 @@ from proxy_inference_engine.server.apis.responses.items import (
 from proxy_inference_engine.server.apis.responses.schema import Include
 from proxy_inference_engine.server.apis.shared.fields import Metadata, RequestSchema, validate
 from proxy_inference_engine.server.apis.shared.pages import PageQuery, list_body, parse_query, validate_update
-from proxy_inference_engine.server.apis.shared.route import ignored_headers, json_response, state_of, write_json
+from proxy_inference_engine.server.apis.shared.route import ignored_headers, json_response, state_of, write_parsed
 from proxy_inference_engine.server.apis.shared.sealing import Sealer, Unopenable
 from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.http.body import read_json
@@ -120,7 +120,7 @@ async def list_items(http: HttpRequest) -> Response:
     page = await state_of(http).store.list_items(
         _owner(http), _id(http), after=query.after, limit=query.limit, order=query.order
     )
-    return write_json(http, list_body(page.items, page.has_more), page.num_bytes)
+    return write_parsed(http, list_body(page.items, page.has_more), page.num_bytes)
 
 
 async def get_item(http: HttpRequest) -> Response:

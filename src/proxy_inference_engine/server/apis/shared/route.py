@@ -40,6 +40,7 @@ _IGNORED = "x-pie-ignored"
 _MAX_HEADER_CHARS = 2048
 _MORE = "..."
 _SCORED_CHARS = 100  # of a token with its alternatives
+_PARSED = 7  # times as much as its text takes what was parsed of it
 
 
 class Whole(Writer[Step], Protocol):
@@ -187,10 +188,12 @@ class Exchange(Generic[BodyT_co]):
             return Response(whole.finish().encode(), media_type="application/json", headers=headers)
         return write_json(self.http, whole.body(), whole.num_chars, headers)
 
-    async def write(self, value: Any, num_chars: int, headers: Mapping[str, str] | None = None) -> Response:
-        """An answer of many numbers: they take longer to write than text does."""
+    async def write(
+        self, value: Any, num_chars: int, headers: Mapping[str, str] | None = None, *, num_bytes: int = 0
+    ) -> Response:
+        """An answer of many numbers: they take longer to write than text does. `num_bytes`: as in `write_counted`."""
         if num_chars > LONG_CHARS:
-            return write_json(self.http, value, num_chars, headers)
+            return write_counted(self.http, value, num_chars, num_bytes, headers)
         text = await self.threads(lambda: dumps(value), num_chars)
         return Response(text.encode(), media_type="application/json", headers=headers)
 
@@ -286,6 +289,23 @@ async def _meanwhile(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, No
     finally:
         beside.cancel()
         await asyncio.gather(beside, return_exceptions=True)
+
+
+def write_parsed(http: HttpRequest, value: Any, num_chars: int) -> Response:
+    """What was parsed of so much text. Counted until it is read: it is asked for in no time, and takes several times
+    as much as its text. Raises QueueFull or Busy."""
+    return write_counted(http, value, num_chars, _PARSED * num_chars)
+
+
+def write_counted(
+    http: HttpRequest, value: Any, num_chars: int, num_bytes: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    """What takes so many bytes until it is read, and was quickly made; 0: it was not. Raises QueueFull or Busy."""
+    if num_bytes and num_chars > LONG_CHARS:
+        budget, visit = state_of(http).answers, visit_of(http.scope)
+        budget.take(visit.tenant, num_bytes)
+        visit.at_end(lambda: budget.give(visit.tenant, num_bytes))
+    return write_json(http, value, num_chars, headers)
 
 
 def write_json(http: HttpRequest, value: Any, num_chars: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -13,13 +13,14 @@ from proxy_inference_engine.served.request import check_countable, check_ids
 from proxy_inference_engine.served.stream import SkippedImage
 from proxy_inference_engine.server.apis.shared.messages import make_turns, prompt_end, unknown_in
 from proxy_inference_engine.server.apis.shared.reasoning import template_variables
-from proxy_inference_engine.server.apis.shared.route import ignored_headers, image_names, receive, write_json
+from proxy_inference_engine.server.apis.shared.route import ignored_headers, image_names, receive, write_counted
 from proxy_inference_engine.server.apis.shared.tools import make_tools
 from proxy_inference_engine.server.apis.tokens.schema import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from proxy_inference_engine.server.http.wire import JsonItems
 from proxy_inference_engine.state_machine.demand import Demand
 
 _ID_CHARS = 7  # of an id in JSON, and about as many of its text
+_ID_BYTES = 36  # of an id in memory
 
 
 async def tokenize(http: HttpRequest) -> Response:
@@ -31,7 +32,8 @@ async def tokenize(http: HttpRequest) -> Response:
         counted = await exchange.count(await exchange.off_loop(lambda: _chat_ask(body, model, exchange.tenant)))
     answer = _tokenized(counted.ids, body, model)
     num_chars = len(counted.ids) * (_ID_CHARS + body.return_token_strs * _ID_CHARS)
-    return await exchange.write(answer, num_chars, _headers(body, model, counted.skipped_images))
+    headers = _headers(body, model, counted.skipped_images)
+    return await exchange.write(answer, num_chars, headers, num_bytes=len(counted.ids) * _ID_BYTES)
 
 
 def _headers(
@@ -84,7 +86,7 @@ def _chat_ask(body: TokenizeRequest | TemplateRequest, model: ServedModel, tenan
 async def detokenize(http: HttpRequest) -> Response:
     exchange = await receive(http, DetokenizeRequest)
     text = await exchange.off_loop(lambda: _text(exchange.body.tokens, exchange.model))
-    return write_json(http, {"prompt": text, "content": text}, 2 * len(text))
+    return write_counted(http, {"prompt": text, "content": text}, 2 * len(text), len(text))
 
 
 def _text(ids: Sequence[int], model: ServedModel) -> str:
@@ -98,4 +100,4 @@ async def apply_template(http: HttpRequest) -> Response:
     exchange = await receive(http, TemplateRequest)
     body, model = exchange.body, exchange.model
     text, skipped = await exchange.off_loop(lambda: model.text(_chat_ask(body, model, exchange.tenant)))
-    return write_json(http, {"prompt": text}, len(text), _headers(body, model, skipped))
+    return write_counted(http, {"prompt": text}, len(text), len(text), _headers(body, model, skipped))
