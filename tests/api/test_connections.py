@@ -3,14 +3,15 @@
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from proxy_inference_engine.server.http import connections, protocol
+from proxy_inference_engine.server.http import connections, lifetime, protocol
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import HELLO, MODEL, Running, running
 from tests.api.test_http import LOCAL, exchange, head, status
-from tests.polling import HANG_S
+from tests.polling import HANG_S, wait_until
 
 CHAT = {"model": MODEL, "messages": HELLO, "max_tokens": 5, "ignore_eos": True}
 
@@ -69,6 +70,20 @@ def test_an_answer_in_one_piece_that_nobody_reads_is_dropped(closes: bool) -> No
         except ConnectionError:
             pass
         assert received < 3_900_000
+        assert status(exchange(live, head())) == 200
+
+
+def test_what_many_do_not_read_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a thousand connections could leave megabytes unread for a minute."""
+    monkeypatch.setattr(lifetime, "MAX_UNSENT_BYTES", 500_000)
+    with running() as live, ExitStack() as stack:
+        for _ in range(12):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(live.address)
+            sock.sendall(post("/detokenize", {"tokens": [120] * 3_900_000}))
+            assert sock.recv(12) == b"HTTP/1.1 200"
+        wait_until(lambda: 1 <= len(live.server.server_state.connections) <= 6)
         assert status(exchange(live, head())) == 200
 
 

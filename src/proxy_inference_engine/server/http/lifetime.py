@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -91,6 +91,7 @@ async def _watch_client(receive: Receive) -> None:
 
 _log = logging.getLogger(__name__)
 _LOOKS = 4  # in the time that is borne
+MAX_UNSENT_BYTES = 256 * 1024 * 1024  # of all connections together
 
 
 class Clock(Protocol):
@@ -132,8 +133,21 @@ class StallWatch:
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def num_unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing was read, while something waits for that."""
+        if self._timer is None:
+            return 0.0
+        if self._transport.num_sent > self._num_sent:
+            self._note()
+        return self._clock.time() - self._sent_at
+
     def begin(self) -> None:
-        if self._timer is None and self._transport.get_write_buffer_size():
+        if self._timer is None and self.num_unsent:
             self._note()
             self._look_later()
 
@@ -150,13 +164,23 @@ class StallWatch:
 
     def _look(self) -> None:
         self._timer = None
-        num_unsent = self._transport.get_write_buffer_size()
-        if not num_unsent:
+        if not self.num_unsent:
             return
-        if self._transport.num_sent > self._num_sent:
-            self._note()
-        if self._clock.time() - self._sent_at < self._stall_s:
-            self._look_later()
-            return
-        _log.info("dropped a connection that does not read", extra={"fields": {"unsent": num_unsent}})
+        self._look_later()
+        if self.silent_s >= self._stall_s:
+            self.drop()
+
+    def drop(self) -> None:
+        self.end()
+        _log.info("dropped a connection that does not read", extra={"fields": {"unsent": self.num_unsent}})
         self._transport.abort()
+
+
+def drop_unread(watches: Iterable[StallWatch]) -> None:
+    """Make room where all together leave too much unread: who has read nothing for longest goes first."""
+    waiting = sorted((each for each in watches if each.num_unsent), key=lambda each: each.silent_s)
+    excess = sum(each.num_unsent for each in waiting) - MAX_UNSENT_BYTES
+    while excess > 0:
+        longest = waiting.pop()
+        excess -= longest.num_unsent
+        longest.drop()

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from proxy_inference_engine.errors import HeadersTooLarge, InvalidRequest, PieError, RequestTimeout, Unavailable
 from proxy_inference_engine.server.http.connections import make_way
 from proxy_inference_engine.server.http.errors import WireShape, error_headers, shape_of
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
 from proxy_inference_engine.server.http.origins import Origins
 from proxy_inference_engine.server.http.proxies import TrustedProxies
 from proxy_inference_engine.server.http.sse import ABORT, Patience
@@ -63,7 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.url = b""
         self.is_reading_headers = False
         self._edge = edge
-        self._watch: StallWatch
+        self.watch: StallWatch
         self._idle_since = time.monotonic()
         self._refusal: PieError = InvalidRequest("This is not a valid HTTP/1.1 request.")
         self._deadline: asyncio.TimerHandle | None = None
@@ -80,7 +80,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         counted = CountedTransport(transport)
-        self._watch = StallWatch(counted, self.loop, self._edge.patience.stall_s)
+        self.watch = StallWatch(counted, self.loop, self._edge.patience.stall_s)
         super().connection_made(counted)  # type: ignore[arg-type]  # it has all that a transport has
         if not make_way(self, self.connections, self._edge.proxies.include):  # type: ignore[arg-type]  # all are of this class
             self._refusal = Unavailable("Too many connections are open.", code="too_many_connections")
@@ -90,18 +90,19 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._watch.end()
+        self.watch.end()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch.begin()
+        self.watch.begin()
+        drop_unread(each.watch for each in self.connections)  # type: ignore[attr-defined]  # all are ours
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._idle_since = time.monotonic()
         # What is not read stays in memory, also of a connection that is being closed.
-        self._watch.begin()
+        self.watch.begin()
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self.transport.is_closing():
@@ -148,7 +149,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._stop_waiting()
-        self._watch.end()
+        self.watch.end()
         self.connections.discard(self)
         protocol = LimitedSocket(
             config=self.config,
@@ -173,7 +174,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self.transport.write(self._refused())
         self.transport.close()
-        self._watch.begin()
+        self.watch.begin()
 
     def _refused(self) -> bytes:
         error, id_ = self._refusal, request_id(None).encode()

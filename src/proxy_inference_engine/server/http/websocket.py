@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.server.http.body import MAX_BODY_BYTES, RECEIVE_SECONDS, share_of
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
 from proxy_inference_engine.server.http.origins import RawHeaders
 
 SOCKET = "pie.socket"  # scope extension: whoever answers says when that begins and ends
@@ -54,21 +54,22 @@ class LimitedSocket(WebSocketsSansIOProtocol):
         self.waits_since: float | None = time.monotonic()  # None: something is being answered
         self._headers = headers
         self._stall_s = stall_s
-        self._watch: StallWatch
+        self.watch: StallWatch
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: CountedTransport) -> None:  # type: ignore[override]  # as the one before it had
-        self._watch = StallWatch(transport, self.loop, self._stall_s)
+        self.watch = StallWatch(transport, self.loop, self._stall_s)
         super().connection_made(transport)  # type: ignore[arg-type]  # it has all that a transport has
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._watch.end()
+        self.watch.end()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch.begin()
+        self.watch.begin()
+        drop_unread(each.watch for each in self.connections)  # type: ignore[attr-defined]  # all are ours
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -82,7 +83,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
         # What is not read stays in memory, also of a connection that is being closed.
-        self._watch.begin()
+        self.watch.begin()
 
     def shutdown(self) -> None:
         """The server ends. Whoever answers closes the socket itself when that is done."""
@@ -125,7 +126,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()
-        self._watch.begin()
+        self.watch.begin()
 
 
 def mark_of(scope: Any) -> Callable[[bool], None]:

@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch
+import pytest
+
+from proxy_inference_engine.server.http import lifetime
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
 
 
 class Timers:
@@ -56,8 +59,8 @@ class Socket(asyncio.Transport):
         self.unsent = 0
 
 
-def made() -> tuple[Socket, CountedTransport, StallWatch, Timers]:
-    socket, timers = Socket(), Timers()
+def made(timers: Timers | None = None) -> tuple[Socket, CountedTransport, StallWatch, Timers]:
+    socket, timers = Socket(), timers or Timers()
     counted = CountedTransport(socket)
     return socket, counted, StallWatch(counted, timers, 60.0), timers
 
@@ -118,3 +121,20 @@ def test_nothing_is_watched_where_nothing_waits() -> None:
     watch.begin()
     watch.end()
     assert not timers.waiting
+
+
+def test_where_too_much_is_unread_who_read_nothing_for_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetime, "MAX_UNSENT_BYTES", 1100)
+    timers = Timers()
+    clients = [made(timers) for _ in range(4)]
+    for number, (_, counted, watch, _) in enumerate(clients):
+        counted.write(b"x" * 300)
+        watch.begin()
+        if number < 3:
+            timers.turn(10)
+    clients[0][0].unsent -= 100  # it reads slowly
+    drop_unread(watch for _, _, watch, _ in clients)
+    assert not any(socket.is_aborted for socket, *_ in clients), "so much there may be"
+    clients[0][1].write(b"x" * 500)
+    drop_unread(watch for _, _, watch, _ in clients)
+    assert [socket.is_aborted for socket, *_ in clients] == [False, True, True, False]
