@@ -77,6 +77,17 @@ def test_so_are_lists_that_do_not_belong_together(tmp_path: Path) -> None:
     assert "tokenizer.ggml.scores is no list of 260 numbers" in refusal(path)
 
 
+def test_so_are_tokens_that_come_twice(tmp_path: Path) -> None:
+    """Seen with one mutated header of three thousand: an assertion of llama.cpp's ended the process."""
+    path = write_llama(tmp_path / "m.gguf")
+    tokens = next(each for each in read_header(path).entries if each.key == "tokenizer.ggml.tokens")
+    first = tokens.value[12 : 20 + int.from_bytes(tokens.value[12:20], "little")]
+    rest = tokens.value[12 + len(first) :]
+    second = 8 + int.from_bytes(rest[:8], "little")
+    changed(path, tokens.key, tokens._replace(value=tokens.value[:12] + first + first + rest[second:]))
+    assert "tokenizer.ggml.tokens has" in refusal(path) and "twice" in refusal(path)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

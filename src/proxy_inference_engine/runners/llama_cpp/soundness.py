@@ -6,7 +6,7 @@ What is merely unknown passes: llama.cpp tells what it does not know.
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 
@@ -195,6 +195,21 @@ def _check_vocabulary(entries: dict[str, Entry]) -> None:
     for key, kind in _BESIDE_TOKENS.items():
         if key in entries and _list_of(entries[key]) != (kind, num_tokens):
             raise ValueError(f"{key} is no list of {num_tokens} numbers, one for each token")
+    seen = set[bytes]()
+    for number, text in enumerate(_texts(tokens)):
+        text = text or b"[EMPTY_%d]" % number  # as llama.cpp calls it
+        if text in seen:
+            raise ValueError(f"{_TOKENS} has {text[:64].decode(errors='replace')!r} twice")
+        seen.add(text)
+
+
+def _texts(entry: Entry) -> Iterator[bytes]:
+    """Of a list of texts."""
+    data, position, size_at = entry.value, 12, struct.Struct("<Q").unpack_from
+    while position < len(data):
+        (size,) = size_at(data, position)
+        position += 8 + size
+        yield data[position - size : position]
 
 
 def _list_of(entry: Entry) -> tuple[int, int] | None:
