@@ -274,6 +274,17 @@ def test_an_adapter_is_a_model_of_its_own() -> None:
         assert said(http, "base:nobody").status_code == 404
 
 
+def test_the_log_says_which_model_was_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """By the operator's name for it, whatever the client called it."""
+    caplog.set_level("INFO")
+    entry = PoolEntry("base", Config(adapters={"poet": Path("poet.gguf")}))
+    with pool_server(entry, B, aliases={"gpt-*": "base"}) as server, server.live.http() as http:
+        for name in ("gpt-4o", "base:poet", "b", "nobody"):
+            said(http, name)
+        lines = [record.fields for record in caplog.records if hasattr(record, "fields") and "route" in record.fields]
+    assert [line["model"] for line in lines] == ["base", "base:poet", "b", None]
+
+
 def test_an_adapter_has_aliases_and_stored_answers_of_its_own() -> None:
     entry = PoolEntry("base", Config(adapters={"poet": Path("poet.gguf")}))
     aliases = {"gpt-4o": "base:poet", "claude-*": "base:poet"}
