@@ -297,6 +297,17 @@ def test_an_adapter_has_aliases_and_stored_answers_of_its_own() -> None:
         assert not list(client.chat.completions.list(model="base"))
 
 
+def test_ollama_s_clients_see_the_size_of_what_is_not_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF" + bytes(996))
+    entry, gone = PoolEntry("a", Config(model=str(file))), PoolEntry("gone", Config(model=str(tmp_path / "gone.gguf")))
+    with pool_server(entry, gone) as server, server.live.http() as http:
+        listed = http.get("/api/tags").json()["models"]
+        assert {model["name"]: model["size"] for model in listed} == {"a": 1000, "gone": 0}
+        said(http, "a")
+        assert http.get("/api/tags").json()["models"][0]["size"] == server.pool.loaded()[0].answerer.info.weight_bytes
+
+
 def test_what_is_to_be_loaded_at_the_start_is_there_before_anybody_asks() -> None:
     with pool_server(A, PoolEntry("b", Config(), is_preloaded=True)) as server, server.live.http() as http:
         wait_until(lambda: states(http) == {"a": "unloaded", "b": "ready"})
