@@ -54,6 +54,17 @@ def test_without_a_key_only_names_that_nobody_can_own() -> None:
                 assert refused.status_code == 403 and refused.json()["error"]["code"] == "host_not_allowed"
 
 
+def test_a_page_of_the_local_network_may_not_write_without_a_key() -> None:
+    """Somebody there can answer for such a name, and a page that comes from it is the server's own to the browser."""
+    config = Config(allowed_hosts="pie", drain_seconds=0.2)  # type: ignore[arg-type]
+    with running(config=config) as live, live.http() as http:
+        for host, status in (("nas.local", 403), ("box.internal:8000", 403), ("pie:80", 200), ("localhost:8000", 200)):
+            answer = http.post("/v1/chat/completions", headers={"host": host, "origin": f"http://{host}"}, json=ASK)
+            assert answer.status_code == status, host
+            if status == 403:
+                assert answer.json()["error"]["code"] == "origin_not_allowed"
+
+
 @pytest.mark.parametrize(
     "path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/admin/usage", "/metrics", "/nothing"]
 )

@@ -4,10 +4,14 @@ import configparser
 import json
 import plistlib
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from proxy_inference_engine.config import Config
@@ -45,6 +49,16 @@ def test_the_units_start_the_program() -> None:
         assert variable.lower() in Config.model_fields
     longest = Config().drain_seconds + 5
     assert int(unit["Service"]["TimeoutStopSec"]) > longest and plist["ExitTimeOut"] > longest
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_has_no_doubts_about_its_unit(tmp_path: Path) -> None:
+    unit = (DEPLOY / "pie.service").read_text().replace("/opt/pie/.venv/bin/pie", sys.executable)
+    (tmp_path / "pie.service").write_text(unit)
+    line = ["systemd-analyze", "verify", str(tmp_path / "pie.service")]
+    checked = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=60)
+    doubts = [said for said in checked.stderr.splitlines() if str(tmp_path) in said]  # others are about the machine
+    assert checked.returncode == 0 and not doubts
 
 
 def settings_of(text: str) -> dict[str, Any]:

@@ -153,6 +153,13 @@ def test_what_asks_for_nothing_changes_nothing(http: httpx.Client, fields: dict[
     assert said(response) == said(chat(http)) and "x-pie-ignored" not in response.headers
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_words_that_have_no_meaning_here_are_named(http: httpx.Client, path: str) -> None:
+    prompt = {"messages": HELLO} if "chat" in path else {"prompt": "Hello"}
+    response = http.post(path, json={**prompt, "max_tokens": 2, "id_slot": 3, "samplers": ["top_k"]})
+    assert response.status_code == 200 and response.headers["x-pie-ignored"] == "id_slot, samplers"
+
+
 def test_responses_know_the_same_words(http: httpx.Client) -> None:
     """And need no model where one is served."""
     asked = {"input": "Hi", "max_output_tokens": 16, "seed": 1}

@@ -274,6 +274,17 @@ def test_an_adapter_is_a_model_of_its_own() -> None:
         assert said(http, "base:nobody").status_code == 404
 
 
+def test_the_log_says_which_model_was_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """By the operator's name for it, whatever the client called it."""
+    caplog.set_level("INFO")
+    entry = PoolEntry("base", Config(adapters={"poet": Path("poet.gguf")}))
+    with pool_server(entry, B, aliases={"gpt-*": "base"}) as server, server.live.http() as http:
+        for name in ("gpt-4o", "base:poet", "b", "nobody"):
+            said(http, name)
+        lines = [record.fields for record in caplog.records if hasattr(record, "fields") and "route" in record.fields]
+    assert [line["model"] for line in lines] == ["base", "base:poet", "b", None]
+
+
 def test_an_adapter_has_aliases_and_stored_answers_of_its_own() -> None:
     entry = PoolEntry("base", Config(adapters={"poet": Path("poet.gguf")}))
     aliases = {"gpt-4o": "base:poet", "claude-*": "base:poet"}
@@ -284,6 +295,17 @@ def test_an_adapter_has_aliases_and_stored_answers_of_its_own() -> None:
         assert [chat.id for chat in client.chat.completions.list(model="base:poet")] == [kept]
         assert [chat.id for chat in client.chat.completions.list(model="claude-1")] == [kept]
         assert not list(client.chat.completions.list(model="base"))
+
+
+def test_ollama_s_clients_see_the_size_of_what_is_not_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF" + bytes(996))
+    entry, gone = PoolEntry("a", Config(model=str(file))), PoolEntry("gone", Config(model=str(tmp_path / "gone.gguf")))
+    with pool_server(entry, gone) as server, server.live.http() as http:
+        listed = http.get("/api/tags").json()["models"]
+        assert {model["name"]: model["size"] for model in listed} == {"a": 1000, "gone": 0}
+        said(http, "a")
+        assert http.get("/api/tags").json()["models"][0]["size"] == server.pool.loaded()[0].answerer.info.weight_bytes
 
 
 def test_what_is_to_be_loaded_at_the_start_is_there_before_anybody_asks() -> None:

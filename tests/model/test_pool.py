@@ -135,8 +135,10 @@ def test_models_in_the_file_have_their_own_settings_and_make_room(folder: Path, 
     context = 128
     [models.two]
     model = "{folder / "two.gguf"}"
+    preload = true
     """
-    with serving(tmp_path, toml) as (http, _):
+    with serving(tmp_path, toml) as (http, printed):
+        assert "Being loaded now within 250 MiB\n  two\nLoaded when asked for\n  one\n" in printed
         first = text(said(http, "gpt-4o"))
         assert http.get("/v1/models/one").json()["context_length"] == 256  # llama.cpp pads it
         assert text(said(http, "two")) != first
@@ -197,9 +199,10 @@ def test_models_are_added_and_removed_while_it_runs(folder: Path, tmp_path: Path
         answer = reload(f"{head}[models.one]\nnonsense = 1\n")
         assert answer is None or answer.json()["error"]["code"] == "invalid_config"
         assert names() == ["one", "two", "gpt-4o"], "what cannot be used changes nothing"
-        answer = reload(f"{head.replace('port = 0', 'port = 1')}{tables['two']}")
-        wait_until(lambda: names() == ["two"])
-        assert answer is None or answer.json()["needs_restart"] == ["port"]
+        for port, unapplied in ((1, ["port"]), (1, ["port"]), (0, [])):
+            answer = reload(f"{head.replace('port = 0', f'port = {port}')}{tables['two']}")
+            wait_until(lambda: names() == ["two"])
+            assert answer is None or answer.json()["needs_restart"] == unapplied, "beside what the server began with"
         assert said(http, "one").status_code == 404 and text(said(http, "two")) != before
 
 

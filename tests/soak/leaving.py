@@ -26,6 +26,8 @@ _ASKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/completions", {**_LONG, "prompt": ["Once", "upon"], "max_tokens": 300}),
     ("/v1/responses", {**_LONG, "input": "Hello", "max_output_tokens": 300}),
     ("/v1/messages", {"model": MODEL, "messages": HELLO, "max_tokens": 300}),
+    ("/api/chat", {"model": MODEL, "messages": HELLO, "options": {"num_predict": 300}}),
+    ("/completion", {**_LONG, "prompt": "Once upon", "n_predict": 300}),
     ("/v1/embeddings", {"model": MODEL, "input": ["x" * 2000] * 8}),
 )
 _GOLDEN = {**_LONG, "messages": HELLO, "max_tokens": 40, "seed": 7}

@@ -46,14 +46,22 @@ def _far(model: "ServedModel", config: Config) -> str:
 
 
 def _others(pool: "ModelPool", address: str) -> list[str]:
-    """Models that are loaded when somebody asks for them: a title, then a line each."""
-    names = [member.id for member in pool.members if member.model is None]
+    """Models that are not loaded yet: now, or when somebody asks for them. Of each kind a title, then a line each."""
+    absent = [member for member in pool.members if member.model is None]
+    room = "" if pool.max_bytes is None else f" within {format_size(pool.max_bytes)}"
+    first = [member.id for member in absent if member.entry.is_preloaded]
+    later = [member.id for member in absent if not member.entry.is_preloaded]
+    return [
+        *_listed(f"Being loaded now{room}", first, address),
+        *_listed(f"Loaded when asked for{'' if first else room}", later, address),
+    ]
+
+
+def _listed(title: str, names: list[str], address: str) -> list[str]:
     if not names:
         return []
-    room = "" if pool.max_bytes is None else f" within {format_size(pool.max_bytes)}"
     more = f"  … {len(names) - _MAX_LISTED} more: {address}/v1/models lists them"
-    shown = [f"  {name}" for name in names[:_MAX_LISTED]]
-    return [f"Loaded when asked for{room}", *shown, *([more] if len(names) > _MAX_LISTED else [])]
+    return [title, *(f"  {name}" for name in names[:_MAX_LISTED]), *([more] if len(names) > _MAX_LISTED else [])]
 
 
 def _banner(model: "ServedModel", config: Config, address: str) -> Banner:

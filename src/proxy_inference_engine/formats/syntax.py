@@ -21,6 +21,7 @@ class Thinking:
     closing: str = "</think>"
     header: str = ""
     gap: str = "\n\n"
+    call_gap: str | None = None  # before calls, where that is another
 
 
 class ArgumentStyle(StrEnum):
@@ -74,6 +75,7 @@ class CallSyntax:
     parameter: Parameter | None = None  # of the styles of tags and of marks
     item_separator: str = ", "  # of JSON: as the family was taught
     key_separator: str = ": "
+    quote: str = '"'  # of strings in the style of Python, as the family was taught
     is_at_start: bool = False
     can_repeat: bool = True  # several calls in one answer
 

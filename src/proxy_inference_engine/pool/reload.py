@@ -29,7 +29,7 @@ class PoolReload:
 
     def __init__(self, read: Callable[[], Config], config: Config, pool: ModelPool, loader: EngineLoader) -> None:
         self._read = read
-        self._config = config
+        self._started = config  # what counts until the next start
         self._pool = pool
         self._loader = loader
         self._turn = asyncio.Lock()
@@ -50,12 +50,11 @@ class PoolReload:
         max_bytes = await self._budget(config, entries)
         renewal = self._pool.renew(entries, aliases, max_bytes)
         self._loader.max_bytes = max_bytes
-        before, self._config = self._config, config
         _log.info(
             "read the configuration again",
             extra={"fields": {name: ",".join(names) for name, names in renewal._asdict().items() if names}},
         )
-        unapplied = [name for name in Config.model_fields if _is_unapplied(name, before, config)]
+        unapplied = [name for name in Config.model_fields if _is_unapplied(name, self._started, config)]
         if unapplied:
             _log.warning("these settings count from the next start: %s", ", ".join(unapplied))
         return Reloaded(renewal, unapplied)
@@ -63,7 +62,7 @@ class PoolReload:
     def _look(self) -> tuple[Config, list[PoolEntry]]:
         config = self._read()
         entries = list_entries(config)
-        check_processes(self._config, entries)
+        check_processes(self._started, entries)
         return config, entries
 
     async def _budget(self, config: Config, entries: list[PoolEntry]) -> int | None:

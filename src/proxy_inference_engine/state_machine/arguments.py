@@ -31,6 +31,7 @@ _PLAIN_KEYWORDS = frozenset({"type", "properties", "required", "additionalProper
 _ANNOTATIONS = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"})
 _SCALARS = frozenset({"integer", "number", "boolean", "null"})
 _COMMA = ","
+_SINGLE_QUOTED = r"""/'([^'\\\x00-\x1f]|\\['"\\bfnrt])*'/"""
 _NUMBER = r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?/"
 _KEY = "/[A-Za-z_][A-Za-z0-9_.-]*/"
 _MAX_ANY_DEPTH = 3
@@ -274,7 +275,10 @@ class ArgumentGrammar:
             return '("True" | "False")'
         if is_simple and value.schema.get("type") == "null":
             return '"None"'
-        return self._json(value.whole, tool, f"{value.name}=", f"/{value.name}")
+        written = self._json(value.whole, tool, f"{value.name}=", f"/{value.name}")
+        if is_simple and value.schema.get("type") == "string" and self.syntax.quote == "'":
+            return f"({self.lark.terminal(_SINGLE_QUOTED)} | {written})"
+        return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from proxy_inference_engine.formats import Format
-from proxy_inference_engine.formats.syntax import CallSyntax, Channels
+from proxy_inference_engine.formats.syntax import CallSyntax, Channels, Thinking
 from proxy_inference_engine.interaction import TextGrammar, Tool
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
@@ -169,7 +169,7 @@ def rest_rule(lark: Lark, format: Format, root: Root, bodies: RootBodies) -> str
         closing = f"{lark.spell(format.channels.end)} {lark.spell(format.channels.restart)}"
         return f"{closing} {_in_channels(lark, format.channels, after, bodies)}"
     assert format.thinking is not None
-    gap = "" if root.text is not None else f"{lark.spell(format.thinking.gap)} "
+    gap = _gap(lark, format.thinking, root)
     answer = lark.any_text() if root.is_free else lark.rule(root_rule(lark, format, after, bodies))
     return f"{lark.spell(format.thinking.closing)} {gap}{answer}"
 
@@ -185,7 +185,8 @@ def _answer(lark: Lark, format: Format, calls: CallRules | None, root: Root, bod
         return structured if calls is None else f"{structured} | {whole}"
     assert calls is not None and format.calls is not None
     if root.text is None:
-        return whole
+        around = [lark.spell(lead + trail) for trail in format.trails] if lead else []
+        return f"({' | '.join(around)})? {whole}" if around else whole
     opening = format.calls.opening
     if format.calls.is_at_start:
         plain = lark.terminal(f"/(?s:.*)/ & ~/{pattern(opening)}(?s:.*)/")
@@ -204,11 +205,19 @@ def _thought(lark: Lark, format: Format, calls: CallRules | None, root: Root, an
     """From inside the reasoning to the end; with tools active, a call's opening ends the reasoning as well."""
     thinking, syntax = format.thinking, format.calls
     assert thinking is not None
-    gap = "" if root.text is not None else f"{lark.spell(thinking.gap)} "
+    gap = _gap(lark, thinking, root)
     closed = f"{lark.until(thinking.closing)} {gap}{answer}"
     if calls is None or syntax is None or syntax.is_at_start:
         return closed
     return f"{closed} | {lark.until(syntax.opening)} {calls.tail}"
+
+
+def _gap(lark: Lark, thinking: Thinking, root: Root) -> str:
+    """What stands between the reasoning and an answer that is bound."""
+    if root.text is not None:
+        return ""
+    is_before_calls = root.structured is None and thinking.call_gap is not None
+    return f"{lark.spell((thinking.call_gap or '') if is_before_calls else thinking.gap)} "
 
 
 def _in_channels(lark: Lark, channels: Channels, root: Root, bodies: RootBodies) -> str:

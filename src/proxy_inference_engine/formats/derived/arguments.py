@@ -32,6 +32,7 @@ class ArgumentSyntax:
     parameter: Parameter | None = None
     item_separator: str = ", "
     key_separator: str = ": "
+    quote: str = '"'
 
 
 def derive_arguments(write: Write) -> ArgumentSyntax | None:
@@ -43,7 +44,7 @@ def derive_arguments(write: Write) -> ArgumentSyntax | None:
         return _as_json(found)
     found = _PYTHON.search(text)
     if found is not None:
-        return ArgumentSyntax(found.group(), ArgumentStyle.PYTHON)
+        return ArgumentSyntax(found.group(), ArgumentStyle.PYTHON, quote=found[1] or '"')
     return _as_elements(text, write)
 
 

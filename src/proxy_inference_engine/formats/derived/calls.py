@@ -132,6 +132,7 @@ def _syntax(arguments: ArgumentSyntax, **texts: Any) -> CallSyntax | None:
         parameter=arguments.parameter,
         item_separator=arguments.item_separator,
         key_separator=arguments.key_separator,
+        quote=arguments.quote,
         is_at_start=marker is None and lead[0] in "[{(",  # as an answer in JSON might begin, too
         **texts,
     )

@@ -28,7 +28,7 @@ from proxy_inference_engine.formats.derived.probe import (
 from proxy_inference_engine.formats.derived.thinking import derive_thinking, find_thinking
 from proxy_inference_engine.formats.derived.units import markers
 from proxy_inference_engine.formats.hermes import HERMES_CALLS, HERMES_TOKENS
-from proxy_inference_engine.formats.syntax import CallSyntax
+from proxy_inference_engine.formats.syntax import CallSyntax, Thinking
 from proxy_inference_engine.interaction import ToolCall
 
 
@@ -57,10 +57,11 @@ def _fit(format: Format, render: Render, source: str, ends: Sequence[str], keeps
     if format.channels is not None:
         return format
     lists_tools = NAMES[0] in listed + ruled
-    frame = AnswerFrame.of(render, TOOLS if lists_tools else None, ends)
+    plain = AnswerFrame.of(render, TOOLS if lists_tools else None, ends)
+    frame = _knowing(plain, source)
     derived = derive_calls(frame) if "tool_calls" in source else None
     shape = CallShape() if derived is None else derived.shape
-    format = replace(_with_thinking(format, frame, shape, source), reads_tools=lists_tools)
+    format = replace(_with_thinking(format, plain, shape, source), reads_tools=lists_tools)
     format = _with_lead(format, frame, shape, "" if derived is None else derived.answer_start)
     if derived is not None:
         fitted = _with_ids(_with_calls(format, derived), frame, shape)
@@ -102,20 +103,38 @@ def _with_roles(format: Format, render: Render, listed: str, ruled_listed: str, 
     )
 
 
+def _knowing(frame: AnswerFrame, source: str) -> AnswerFrame:
+    found = derive_thinking(frame, CallShape())
+    block = find_thinking(source, frame.prompt) if found is None else found.block
+    return frame if block is None else frame.knowing(block.opening, block.closing)
+
+
 def _with_thinking(format: Format, frame: AnswerFrame, shape: CallShape, source: str) -> Format:
     found = derive_thinking(frame, shape)
     block = find_thinking(source, frame.prompt) if found is None else found.block
     if found is not None:
         format = replace(format, reasoning_field=found.field)
     known = format.thinking
-    if block is None or (known is not None and (known.opening, known.closing) == (block.opening, block.closing)):
+    if block is None:
         return format
+    if found is None:
+        block = replace(block, gap=_gap_in_history(block, frame))
+    if known is not None and (known.opening, known.closing) == (block.opening, block.closing):
+        if found is None and block.closing not in frame.head:
+            return format
+        return replace(format, thinking=replace(known, gap=block.gap, call_gap=block.call_gap))
     return replace(format, thinking=block, tokens=format.tokens | {block.opening, block.closing})
+
+
+def _gap_in_history(block: Thinking, frame: AnswerFrame) -> str:
+    """What a template that prints no reasoning writes behind an empty block."""
+    _, closing, gap = frame.head.rpartition(block.closing)
+    return gap if closing and not gap.strip() else block.gap
 
 
 def _with_lead(format: Format, frame: AnswerFrame, shape: CallShape, answer_start: str) -> Format:
     """What stands around a text where each text is a message of its own."""
-    lead = frame.lead.removeprefix("" if format.thinking is None else format.thinking.closing)
+    lead = frame.lead
     if not lead:
         return format
     lead, trails = answer_start + lead, frame.trails(shape)
@@ -150,7 +169,7 @@ def _is_same(known: CallSyntax, derived: CallSyntax) -> bool:
     """Whether both write the probe in the same way."""
     arguments = str(TEXTS).replace("'", '"')
     calls = [ToolCall(id=name, name=name, arguments=arguments) for name in NAMES[: 2 if derived.can_repeat else 1]]
-    return write_calls(known, calls, ()) == write_calls(derived, calls, ())
+    return known.quote == derived.quote and write_calls(known, calls, ()) == write_calls(derived, calls, ())
 
 
 def _format_texts(format: Format) -> list[str]:

@@ -94,6 +94,7 @@ class AnswerFrame:
     leads: tuple[str, ...]  # what of these is no part of an answer
     tail: str
     ends: tuple[str, ...]  # texts that end a turn
+    block: tuple[str, str] = ("", "")  # what opens and closes reasoning
 
     @classmethod
     def of(cls, render: Render, tools: list[dict[str, Any]] | None, ends: Sequence[str]) -> "AnswerFrame":
@@ -109,9 +110,7 @@ class AnswerFrame:
         """What a model writes before an answer that is text; empty if nothing."""
         if not self.prompt or not self.head.startswith(self.prompt):
             return ""
-        lead = self.head[len(self.prompt) :]
-        found = _NO_THOUGHT.match(lead)
-        lead = lead if found is None or not found.group().strip() else lead[found.end() :]
+        lead = self._without_block(self.head[len(self.prompt) :])
         return lead if lead.strip() else ""
 
     def trails(self, shape: CallShape) -> tuple[str, ...]:
@@ -120,6 +119,26 @@ class AnswerFrame:
         to_calls = common_start(text.partition(ANSWER)[2], self.tail)
         to_end = self._ended(self.tail.removeprefix(to_calls))
         return tuple(filter(str.strip, (to_calls, to_end)))
+
+    def knowing(self, opening: str, closing: str) -> "AnswerFrame":
+        """The frame in which a block of reasoning says nothing: one that is empty, or that only a prompt has opened."""
+        frame = replace(self, block=(opening, closing))
+        bare = self.prompt.rstrip().removesuffix(closing).rstrip().removesuffix(opening)
+        if self.head.startswith(self.prompt) or not bare or not self.head.startswith(bare):
+            return frame
+        return replace(frame, prompt=bare, leads=(bare,))
+
+    def _without_block(self, text: str) -> str:
+        found = _NO_THOUGHT.match(text)
+        if found is not None and found.group().strip():
+            return text[found.end() :]
+        opening, closing = self.block
+        return text.removeprefix(opening).removeprefix(closing)
+
+    def _without_text(self, text: str) -> str:
+        """What stands around an empty text is no part of the calls behind it."""
+        rest = text.removeprefix(self.lead)
+        return text if rest == text else rest.removeprefix(common_start(rest, self.tail))
 
     def starting_with(self, start: str) -> "AnswerFrame":
         """The frame in which an end of the prompt counts as the start of every answer."""
@@ -136,8 +155,7 @@ class AnswerFrame:
         if text is None:
             return None
         text = text[max((len(common_start(text, lead)) for lead in self.leads), default=0) :].removesuffix(self.tail)
-        text = _NO_THOUGHT.sub("", text, count=1)
-        return self._ended(text)
+        return self._ended(self._without_text(self._without_block(text)))
 
     def _ended(self, text: str) -> str:
         # A turn with calls may end in another way than one with text.

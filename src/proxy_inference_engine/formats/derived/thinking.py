@@ -1,6 +1,7 @@
 """How a template marks reasoning, read off an answer with some."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -40,12 +41,20 @@ class DerivedThinking(NamedTuple):
 def derive_thinking(frame: AnswerFrame, shape: CallShape) -> DerivedThinking | None:
     """None where the template prints no reasoning."""
     for thinks, field in product((False, True), FIELDS):
-        for message in _messages(field, shape):
-            text = frame.whole(message, thinks=thinks)
-            block = None if text is None else _read(text, frame)
-            if block is not None:
-                return DerivedThinking(block, field)
+        texts = [frame.whole(message, thinks=thinks) or "" for message in _messages(field, shape)]
+        block = next(filter(None, (_read(text, frame) for text in texts)), None)
+        if block is not None:
+            return DerivedThinking(_with_call_gap(block, texts[-1]), field)
     return None
+
+
+def _with_call_gap(block: Thinking, text: str) -> Thinking:
+    """`text` has calls behind its reasoning."""
+    _, closing, calls = text.partition(THOUGHT)[2].partition(block.closing)
+    gap = calls[: len(calls) - len(calls.lstrip())]
+    if not closing or gap == block.gap or block.gap.strip():
+        return block
+    return replace(block, call_gap=gap)
 
 
 def find_thinking(source: str, prompt: str) -> Thinking | None:

@@ -72,6 +72,7 @@ class Visit:
         counts = None if self.answer is None else self.answer.counts
         return {
             "key": self.tenant or None,
+            "model": self.model,
             "prompt": self.num_prompt_tokens if counts is None else counts.num_prompt_tokens,
             "completion": None if counts is None or not counts.num_ended else counts.num_tokens,
             "code": self.error_code,

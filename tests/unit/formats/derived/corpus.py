@@ -9,11 +9,11 @@ from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template
 from proxy_inference_engine.runners.fake import ByteTokenizer
 
 _FRAME = """
-{%- if tools %}{{- '<|role|>tools<|text|>' + tools | tojson + '<|stop|>' }}{%- endif %}
+{%- if tools %}{{- @TURN(system) + (tools | tojson) + @STOP }}{%- endif %}
 {%- for message in messages %}
-    {{- '<|role|>' + message.role + '<|text|>' }}
-    {%- if message.reasoning_content %}{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}
-    {{- message.content or '' }}
+    {{- @TURN(message.role) }}
+    {%- if message.reasoning_content %}{{- @THOUGHT }}{%- endif %}
+    {%- if message.content %}{{- (@TEXT) if message.role == 'assistant' else message.content }}{%- endif %}
     {%- if message.tool_calls %}
         @BEGIN
         {%- for call in message.tool_calls %}
@@ -23,26 +23,53 @@ _FRAME = """
         {%- endfor %}
         @END
     {%- endif %}
-    {{- '<|stop|>' }}
+    {{- @STOP }}
 {%- endfor %}
-{%- if add_generation_prompt %}{{- '<|role|>assistant<|text|>' }}{%- endif %}
+{%- if add_generation_prompt %}{{- @TURN(assistant) + @PROMPT }}{%- endif %}
 """
+_THOUGHT = "'<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n'"
 
 
 def _print(expression: str) -> str:
     return f"{{{{- {expression} }}}}" if expression else ""
 
 
-def template(call: str, begin: str = "", end: str = "", separator: str = "") -> str:
-    """A template; `call` is a piece of one, the others are expressions."""
-    pieces = {"BEGIN": _print(begin), "END": _print(end), "SEPARATOR": _print(separator), "CALL": call}
-    text = _FRAME
+def template(
+    call: str,
+    begin: str = "",
+    end: str = "",
+    separator: str = "",
+    *,
+    turn: tuple[str, str, str] = ("<|role|>", "<|text|>", "<|stop|>"),
+    assistant: str = "assistant",
+    thought: str = _THOUGHT,
+    text: str = "message.content",
+    prompt: str = "",
+) -> str:
+    """A template; `call` is a piece of one, the others are expressions, but for `turn`: what stands before a role,
+    behind it, and at the end of a message. `prompt`: what an answer is led to with.
+    """
+    before, after, stop = map(repr, turn)
+    pieces = {
+        "TURN(system)": f"{before} + 'system' + {after}",
+        "TURN(message.role)": f"{before} + ('{assistant}' if message.role == 'assistant' else message.role) + {after}",
+        "TURN(assistant)": f"{before} + '{assistant}' + {after}",
+        "STOP": stop,
+        "THOUGHT": thought,
+        "TEXT": text,
+        "PROMPT": prompt or "''",
+        "BEGIN": _print(begin),
+        "END": _print(end),
+        "SEPARATOR": _print(separator),
+        "CALL": call,
+    }
+    written = _FRAME
     for name, piece in pieces.items():
-        text = text.replace(f"@{name}", piece)
-    return text
+        written = written.replace(f"@{name}", piece)
+    return written
 
 
-def _elements(before: str, key: str, after: str) -> str:
+def elements(before: str, key: str, after: str) -> str:
     """One element for each argument; all are expressions."""
     value = "value if value is string else value | tojson"
     pair = f"{{%- for key, value in given.items() %}}{_print(key)}{_print(value)}{_print(after)}{{%- endfor %}}"
@@ -75,7 +102,7 @@ class Written:
         return self.format.calls
 
 
-_MARKED = """
+MARKED = """
 {%- macro marked(value) %}
     {%- if value is string %}{{- '<|q|>' + value + '<|q|>' }}
     {%- elif value is mapping %}
@@ -86,7 +113,7 @@ _MARKED = """
     {%- else %}{{- value | tojson }}{%- endif %}
 {%- endmacro %}
 """
-_NESTED = """
+NESTED = """
 {%- macro nested(value) %}
     {%- if value is mapping %}
         {%- for key, each in value.items() %}{{- '#<' + key + '>' + nested(each) + '#</' + key + '>' }}{%- endfor %}
@@ -95,22 +122,22 @@ _NESTED = """
     {%- else %}{{- value if value is string else value | tojson }}{%- endif %}
 {%- endmacro %}
 """
-_NAMED = "{{- '{\"name\": \"' + name + '\", \"arguments\": ' + given | tojson + '}' }}"
+NAMED = "{{- '{\"name\": \"' + name + '\", \"arguments\": ' + given | tojson + '}' }}"
 _PARIS, _ROOM = '{"city": "Paris", "days": 3}', '{"city": "a b"}'
 _BOTH = f'{{"name": "get_weather", "arguments": {_PARIS}}}, {{"name": "get_weather", "arguments": {_ROOM}}}'
-_PYTHON = (
+PYTHON = (
     "{{- name + '(' }}{%- for key, value in given.items() %}"
     "{{- key + '=' + (value | string if value is boolean else value | tojson) }}"
     "{{- '' if loop.last else ', ' }}{%- endfor %}{{- ')' }}"
 )
 
 CORPUS = (
-    Written("a list in tags", template(_NAMED, "'<CALLS>['", "']</CALLS>'", "', '"), f"<CALLS>[{_BOTH}]</CALLS>"),
-    Written("a bare list", template(_NAMED, "'['", "']'", "', '"), f"[{_BOTH}]"),
-    Written("a list behind a word", template(_NAMED, "'callthem['", "']'", "', '"), f"callthem[{_BOTH}]"),
+    Written("a list in tags", template(NAMED, "'<CALLS>['", "']</CALLS>'", "', '"), f"<CALLS>[{_BOTH}]</CALLS>"),
+    Written("a bare list", template(NAMED, "'['", "']'", "', '"), f"[{_BOTH}]"),
+    Written("a list behind a word", template(NAMED, "'callthem['", "']'", "', '"), f"callthem[{_BOTH}]"),
     Written(
         "each in tags, without lines",
-        template("{{- '<a_call>' }}" + _NAMED + "{{- '</a_call>' }}"),
+        template("{{- '<a_call>' }}" + NAMED + "{{- '</a_call>' }}"),
         "".join(f"<a_call>{call}</a_call>" for call in _BOTH.replace("}, {", "}|{").split("|")),
     ),
     Written(
@@ -174,7 +201,7 @@ CORPUS = (
     Written(
         "elements on lines",
         template(
-            _elements("'<run>\\n<do=' + name + '>\\n'", "'<with=' + key + '>\\n'", "'\\n</with>\\n'")
+            elements("'<run>\\n<do=' + name + '>\\n'", "'<with=' + key + '>\\n'", "'\\n</with>\\n'")
             + "{{- '</do>\\n</run>' }}",
             separator="'\\n'",
         ),
@@ -184,7 +211,7 @@ CORPUS = (
     ),
     Written(
         "pairs of elements",
-        template(_elements("'<run>' + name", "'<k>' + key + '</k><v>'", "'</v>'") + "{{- '</run>' }}"),
+        template(elements("'<run>' + name", "'<k>' + key + '</k><v>'", "'</v>'") + "{{- '</run>' }}"),
         "<run>get_weather<k>city</k><v>Paris</v><k>days</k><v>3</v></run><run>get_weather<k>city</k><v>a b</v></run>",
         ArgumentStyle.TAGS,
     ),
@@ -203,7 +230,7 @@ CORPUS = (
     Written(
         "elements that say what is text",
         template(
-            _elements(
+            elements(
                 "'<do name=\"' + name + '\">\\n'",
                 "'<p name=\"' + key + '\" text=\"' + ('yes' if value is string else 'no') + '\">'",
                 "'</p>\\n'",
@@ -219,7 +246,7 @@ CORPUS = (
     Written(
         "elements with types and numbers",
         template(
-            _elements(
+            elements(
                 "'<|open|>do name=\"' + name + '\" number=\"' + number + '\"<|sep|>'",
                 "'<|open|>p key=\"' + key + '\" type=\"' + "
                 "('string' if value is string else 'boolean' if value is boolean else 'number' if value is number "
@@ -238,7 +265,7 @@ CORPUS = (
     ),
     Written(
         "elements within elements",
-        _NESTED
+        NESTED
         + template("{{- '#<do name=\"' + name + '\">' + nested(given) + '#</do>\\n' }}", "'#<run>\\n'", "'#</run>'"),
         '#<run>\n#<do name="get_weather">#<city>Paris#</city>#<days>3#</days>#</do>\n'
         '#<do name="get_weather">#<city>a b#</city>#</do>\n#</run>',
@@ -247,7 +274,7 @@ CORPUS = (
     Written(
         "pairs between signs",
         template(
-            _elements("'<|run|>do:' + name + '{'", "key + ':<esc>'", "'<esc>' + ('' if loop.last else ',')")
+            elements("'<|run|>do:' + name + '{'", "key + ':<esc>'", "'<esc>' + ('' if loop.last else ',')")
             + "{{- '}<|end_run|>' }}"
         ),
         "<|run|>do:get_weather{city:<esc>Paris<esc>,days:<esc>3<esc>}<|end_run|>"
@@ -256,25 +283,25 @@ CORPUS = (
     ),
     Written(
         "strings between marks",
-        _MARKED + template("{{- '<|run>do:' + name + marked(given) + '<run|>' }}"),
+        MARKED + template("{{- '<|run>do:' + name + marked(given) + '<run|>' }}"),
         "<|run>do:get_weather{city:<|q|>Paris<|q|>,days:3}<run|><|run>do:get_weather{city:<|q|>a b<|q|>}<run|>",
         ArgumentStyle.MARKED,
     ),
     Written(
         "Python in tokens",
-        template(_PYTHON, "'<|py|>['", "']<|end_py|>'", "', '"),
+        template(PYTHON, "'<|py|>['", "']<|end_py|>'", "', '"),
         '<|py|>[get_weather(city="Paris", days=3), get_weather(city="a b")]<|end_py|>',
         ArgumentStyle.PYTHON,
     ),
     Written(
         "Python on lines of a fence",
-        template(_PYTHON, "'<|run|>\\n```python\\n'", "'\\n```\\n<|end_run|>'", "'\\n'"),
+        template(PYTHON, "'<|run|>\\n```python\\n'", "'\\n```\\n<|end_run|>'", "'\\n'"),
         '<|run|>\n```python\nget_weather(city="Paris", days=3)\nget_weather(city="a b")\n```\n<|end_run|>',
         ArgumentStyle.PYTHON,
     ),
     Written(
         "bare Python",
-        template(_PYTHON, "'['", "']'", "', '"),
+        template(PYTHON, "'['", "']'", "', '"),
         '[get_weather(city="Paris", days=3), get_weather(city="a b")]',
         ArgumentStyle.PYTHON,
     ),

@@ -23,6 +23,7 @@ STRICT = (
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
 MISTRAL = "{{ bos_token }}[INST]{{ messages[0].content }}[/INST]"
 TOOL = Tool("look", description="Looks.", parameters={"type": "object", "properties": {"at": {"type": "string"}}})
+THOUGHT = "'<think>' + message.reasoning_content + '</think>'"
 CALL = ToolCall("call_abcdefghij", "look", '{"at": "it"}')
 RULE, ASK = Interaction.of(Role.SYSTEM, "Be kind."), Interaction.of(Role.USER, "Hello")
 LOOKED = [
@@ -188,6 +189,22 @@ def test_a_block_that_a_template_only_cuts_out_is_known_too() -> None:
     source = "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</seed:think>')[-1] }}{% endfor %}"
     thinking = fitted(source).thinking
     assert thinking is not None and thinking.opening == "<seed:think>"
+
+
+@pytest.mark.parametrize("gap", ["", "\n"])
+def test_what_stands_behind_a_block_is_read_off_where_only_an_empty_one_is_written(gap: str) -> None:
+    source = LINES.replace("{{ m.content", f"{{{{ '<think></think>{gap}' if m.role == 'assistant' }}}}{{{{ m.content")
+    thinking = fitted(source.replace("\n", "\\n")).thinking
+    assert thinking is not None and thinking.gap == gap
+
+
+def test_what_stands_behind_a_block_may_differ_before_calls() -> None:
+    """And a family's own is not taken for the template's."""
+    call = template("{{- '<do=' + name + '>' + given | tojson + '</do>' }}", "'\\n\\n'", thought=THOUGHT)
+    thinking = fitted(call).thinking
+    assert thinking is not None and (thinking.gap, thinking.call_gap) == ("", "\n\n")
+    family = fitted(call + "{# <|im_start|> <tool_call> <think> #}")
+    assert family.thinking == thinking
 
 
 def test_a_block_that_a_prompt_opens_and_nothing_ends_is_known_too() -> None:

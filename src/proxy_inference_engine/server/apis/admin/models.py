@@ -82,7 +82,8 @@ async def load_model(http: HttpRequest) -> Response:
 async def unload_model(http: HttpRequest) -> Response:
     pool, member = _find(http)
     if not await pool.unload(member):
-        raise InUse(f"The model {member.id!r} is answering {member.num_users} requests: cancel them, or wait.")
+        users = "a request" if member.num_users == 1 else f"{member.num_users} requests"
+        raise InUse(f"The model {member.id!r} is answering {users}: cancel what runs, or wait.")
     return json_response(_member(member))
 
 

@@ -3,6 +3,7 @@
 Which models there are is the operator's to say, in the configuration. A client can neither add nor remove one.
 """
 
+import asyncio
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from proxy_inference_engine import __version__
-from proxy_inference_engine.errors import Forbidden, InvalidRequest, NotFound, shorten
+from proxy_inference_engine.errors import Forbidden, InvalidRequest, NotFound, StartupError, shorten
+from proxy_inference_engine.models.resolve import resolve, weight_bytes
 from proxy_inference_engine.pool.member import Member
 from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.apis.ollama.errors import LINES, line
@@ -52,7 +54,23 @@ class PullBody(ModelBody):
 
 async def list_tags(http: HttpRequest) -> Response:
     names = state_of(http).models.names
-    return json_response({"models": [_listed(member, name) for name, member in names.items()]})
+    absent = {member.id: member for member in names.values() if member.model is None}
+    sizes = await asyncio.to_thread(lambda: {id_: _size(member) for id_, member in absent.items()})
+    return json_response({"models": [_listed(member, name, sizes.get(member.id)) for name, member in names.items()]})
+
+
+def _size(member: Member) -> int:
+    """Of the files of a model that is not loaded; 0 where there are none here."""
+    config = member.entry.config
+    try:
+        file = None if config.engine == "vllm" else resolve(config.model, config.cache_dir)
+        if file is None:
+            return 0
+        if file.kind == "gguf":
+            return weight_bytes(file.path)
+        return sum(each.stat().st_size for each in file.path.glob("*.safetensors"))
+    except (StartupError, OSError):
+        return 0
 
 
 async def list_loaded(http: HttpRequest) -> Response:
@@ -147,9 +165,9 @@ def _find(http: HttpRequest, name: str) -> Member:
     return models.find(known_name(models, name))
 
 
-def _listed(member: Member, name: str) -> dict[str, Any]:
+def _listed(member: Member, name: str, num_bytes: int | None) -> dict[str, Any]:
     seen = {"modified_at": timestamp(member.created), "capabilities": _capabilities(member.model)}
-    return {**_identity(member, name), **seen}
+    return {**_identity(member, name), **seen, **({} if num_bytes is None else {"size": num_bytes})}
 
 
 def _identity(member: Member, name: str) -> dict[str, Any]:

@@ -253,9 +253,9 @@ async def exchange_of(http: HttpRequest, body: T, model_name: str | None) -> Exc
     """Waits for the model to be loaded where it is not, as long as the client does."""
     state, visit = state_of(http), visit_of(http.scope)
     member = state.models.find(model_name)
-    visit.model = member.id
-    state.usage.by_key[visit.tenant].num_requests += 1
     adapter = state.models.adapter_of(model_name)
+    visit.model = member.id if adapter is None else f"{member.id}:{adapter}"
+    state.usage.by_key[visit.tenant].num_requests += 1
     lease = state.models.lease(member, adapter)
     if lease is None:
         can_tell = visit.send is not None and getattr(body, "stream", False)  # on a socket nothing comes before a turn

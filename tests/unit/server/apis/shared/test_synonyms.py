@@ -8,8 +8,9 @@ from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.apis.chat.schema import ChatRequest
 from proxy_inference_engine.server.apis.completions.schema import CompletionRequest
 from proxy_inference_engine.server.apis.responses.schema import ResponseRequest
+from proxy_inference_engine.server.apis.shared import readings
 from proxy_inference_engine.server.apis.shared.fields import CandidateFields, validate
-from proxy_inference_engine.server.apis.shared.synonyms import WORDS
+from proxy_inference_engine.server.apis.shared.synonyms import WORDS, Word
 from tests.unit.server.apis.shared.refusals import CHAT, TEXT, refusal
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -73,6 +74,12 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"logit_bias": [[5, 1.5], [6, False]]}, {"logit_bias": {"5": 1.5, "6": -100}}),
     ({"ban_eos_token": True}, {"ignore_eos": True}),
     ({"bad_words": ["tea"]}, {"banned_strings": ["tea"]}),
+    ({"min_new_tokens": 3}, {"min_tokens": 3}),
+    ({"repetition_penalty_range": 64}, {"repetition_window": 64}),
+    ({"penalty_range": 64}, {"repetition_window": 64}),
+    ({"typical": 0.5, "mirostat_mode": 2, "nsigma": 1.5}, {"typical_p": 0.5, "mirostat": 2, "top_n_sigma": 1.5}),
+    ({"thinking_budget": 10}, {"reasoning_budget_tokens": 10}),
+    ({"thinking_budget_tokens": 10}, {"reasoning_budget_tokens": 10}),
     ({"reasoning": {"effort": "high"}}, {"reasoning_effort": "high"}),
     ({"reasoning": {"max_tokens": 10}}, {"reasoning_budget_tokens": 10}),
     ({"thinking": {"type": "enabled", "budget_tokens": 10}}, {"enable_thinking": True, "reasoning_budget_tokens": 10}),
@@ -154,6 +161,20 @@ def test_a_value_that_asks_for_nothing_is_accepted_whatever_its_name(schema: typ
             assert dict(read) == dict(plain) and read.ignored == (), word
     for name, value in OWN_NEUTRAL.items():
         validate(schema, {**body, name: value})
+
+
+@pytest.mark.parametrize(
+    "word", [word for word in WORDS.values() if word.read is readings.refuse], ids=lambda w: w.name
+)
+def test_a_wish_that_is_not_granted_is_refused_at_every_other_value(word: Word) -> None:
+    schema, body = (CompletionRequest, TEXT) if word.name in ChatRequest.model_fields else (ChatRequest, CHAT)
+    if word.name not in schema.model_fields:
+        assert refusal(schema, {**body, word.name: "another"}).param == word.name
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS.values() if word.read is readings.skip], ids=lambda w: w.name)
+def test_a_wish_that_has_no_meaning_here_is_named_at_every_other_value(word: Word) -> None:
+    assert validate(ChatRequest, {**CHAT, word.name: "another"}).ignored == (word.name,)
 
 
 def test_what_changes_nothing_here_is_named() -> None:
