@@ -19,7 +19,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Answerer
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
-from proxy_inference_engine.far.choice import BROKE_OFF
+from proxy_inference_engine.far.failures import BROKE_OFF
 from proxy_inference_engine.far.model import FarModel
 from proxy_inference_engine.far.wire import COMPLETIONS, GENERATE
 from proxy_inference_engine.runners.base import Lane

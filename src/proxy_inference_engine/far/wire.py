@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from proxy_inference_engine.far.pictures import with_markers
 from proxy_inference_engine.types import Logprob, Request
 
 FarEndpoint = Literal["/inference/v1/generate", "/v1/completions"]
@@ -42,6 +43,7 @@ class AskedChoice(NamedTuple):
     end_ids: frozenset[int]
     said: tuple[int, ...] = ()
     num_cuts: int = 0  # how often its reasoning was ended by force; what comes after that is asked for
+    pictures: tuple[str, ...] = ()  # the URLs of its images, as vLLM is to read them
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -79,10 +81,15 @@ class AskedChoice(NamedTuple):
 def _generate_body(asked: AskedChoice) -> FarJson:
     return {
         **_common(asked),
-        "token_ids": asked.prompt_ids,
+        "token_ids": with_markers(asked.prompt_ids, asked.request.images),
         "sampling_params": {**_sampling(asked), "detokenize": False},
         "reasoning_ended": True,  # the grammar knows of reasoning itself
+        **({"content_parts": [_picture_part(url) for url in asked.pictures]} if asked.pictures else {}),
     }
+
+
+def _picture_part(url: str) -> FarJson:
+    return {"type": "image_url", "url": url}
 
 
 def _completion_body(asked: AskedChoice) -> FarJson:
@@ -179,6 +186,7 @@ class FarChunk(NamedTuple):
     logprobs: list[Logprob] | None = None
     reason: str | None = None  # why it ended, as vLLM says it
     num_cached_tokens: int | None = None
+    num_prompt_tokens: int | None = None  # as vLLM counts them
 
 
 def read_event(data: bytes, num_top: int | None) -> FarChunk | None:
@@ -193,7 +201,7 @@ def read_event(data: bytes, num_top: int | None) -> FarChunk | None:
         raise _failure(error)
     choices = event["choices"]
     if not choices:
-        return FarChunk([], num_cached_tokens=_num_cached(event))
+        return FarChunk([], num_cached_tokens=_num_cached(event), num_prompt_tokens=_num_prompt(event))
     choice = choices[0]
     ids, reason = choice.get("token_ids") or [], choice.get("finish_reason")
     if num_top is None or choice.get("logprobs") is None:
@@ -241,6 +249,11 @@ def _prompt_logprob(token_id: int, written: FarJson | None, num_top: int) -> Log
 def _num_cached(event: FarJson) -> int | None:
     details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
     found = details.get("cached_tokens")
+    return found if isinstance(found, int) else None
+
+
+def _num_prompt(event: FarJson) -> int | None:
+    found = (event.get("usage") or {}).get("prompt_tokens")
     return found if isinstance(found, int) else None
 
 
