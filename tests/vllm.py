@@ -75,6 +75,8 @@ class VllmProcess:
             *(str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.weights)),
             *("--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(self.port)),
             *("--dtype", "float32", "--enforce-eager", "--max-model-len", str(CONTEXT)),
+            # In 0.32 a prompt that has a seed and is computed in parts ends vLLM for processors.
+            "--no-enable-chunked-prefill",
             *("--enable-prompt-tokens-details", "--structured-outputs-config", '{"backend":"guidance"}'),
             *self.options,
         ]

@@ -195,6 +195,14 @@ def test_it_counts_and_is_listed(client: OpenAI, pair: Pair) -> None:
         }
 
 
+def test_only_a_seed_that_was_asked_for_goes_there(own_pair: Pair) -> None:
+    with own_pair.openai as client:
+        for fields in ({}, {"seed": 7}, {"seed": 7, "n": 2}):
+            client.chat.completions.create(model=FAR, messages=HELLO, max_tokens=2, **fields)  # type: ignore[call-overload]
+    assert [asked["sampling_params"].get("seed") for asked in own_pair.far.asked[:2]] == [None, 7]
+    assert {asked["sampling_params"]["seed"] for asked in own_pair.far.asked[2:]} == {7, 8}
+
+
 def test_log_probabilities_are_those_of_a_near_model(client: OpenAI) -> None:
     asked: dict[str, Any] = {"messages": HELLO, "max_tokens": 20, "seed": 3, "logprobs": True, "top_logprobs": 3}
     far, near = (client.chat.completions.create(model=name, **asked).choices[0].logprobs for name in (FAR, NEAR))

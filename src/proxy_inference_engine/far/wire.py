@@ -135,7 +135,8 @@ def _sampling(asked: AskedChoice) -> FarJson:
         "stop_token_ids": sorted(asked.stop_ids),
         "ignore_eos": asked.ignores_ends,
     }
-    if sampling.temperature > 0:
+    # One of its own for each request costs vLLM time: it draws for all others at once.
+    if sampling.temperature > 0 and not sampling.takes_any_seed:
         values["seed"] = (sampling.seed + asked.choice) & _MAX_SEED
     bias = {str(token_id): weight for token_id, weight in sampling.logit_bias.items()}
     if asked.ignores_ends:  # vLLM would write them, and go on

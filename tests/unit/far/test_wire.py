@@ -70,6 +70,7 @@ def test_each_image_is_one_token_there() -> None:
 def test_every_choice_has_an_id_and_a_seed_of_its_own() -> None:
     assert [body(REQUEST, choice=number)["request_id"] for number in range(3)] == ["r-0", "r-1", "r-2"]
     assert [params(REQUEST, choice=number)["seed"] for number in range(3)] == [11, 12, 13]
+    assert "seed" not in params(replace(REQUEST, sampling=Sampling(seed=11, takes_any_seed=True)))
     largest = replace(REQUEST, sampling=Sampling(seed=(1 << 63) - 1))
     assert params(largest, choice=1)["seed"] == 0
     assert "seed" not in params(replace(REQUEST, sampling=Sampling(seed=1, temperature=0.0)))
