@@ -171,7 +171,9 @@ def _write_qwen(folder: Path, module: ModuleType, more: Config, seed: int) -> Pa
     }
     config = {
         "model_type": kind,
-        "architectures": ["Qwen3VLMoeForConditionalGeneration" if more else "Qwen3VLForConditionalGeneration"],
+        "architectures": [
+            "Qwen3VLMoeForConditionalGeneration" if "num_experts" in more else "Qwen3VLForConditionalGeneration"
+        ],
         "vision_start_token_id": NUM_TOKENS,
         "vision_end_token_id": NUM_TOKENS + 1,
         "image_token_id": NUM_TOKENS + 2,

@@ -4,7 +4,7 @@ Its processors need torchvision, whose compiled half wants CUDA. Without that ha
 operators are missing that no processor uses: here they are by name.
 """
 
-import torch
+import torch  # type: ignore[import-not-found]
 
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 library = torch.library.Library("torchvision", "DEF")
