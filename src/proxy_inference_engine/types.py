@@ -48,12 +48,13 @@ class Sampling:
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    takes_any_seed: bool = False  # nobody asked for this one
 
 
 # Fields of Sampling that say how a step is done, and mean nothing while another field leaves that step out.
 STEP_PARAMETERS = (
     *("repetition_window", "dry_base", "dry_allowed_length", "dry_breakers", "xtc_threshold"),
-    *("dynatemp_exponent", "mirostat_tau", "mirostat_eta"),
+    *("dynatemp_exponent", "mirostat_tau", "mirostat_eta", "takes_any_seed"),
 )
 
 

@@ -19,7 +19,7 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Answerer
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
-from proxy_inference_engine.far.choice import BROKE_OFF
+from proxy_inference_engine.far.failures import BROKE_OFF
 from proxy_inference_engine.far.model import FarModel
 from proxy_inference_engine.far.wire import COMPLETIONS, GENERATE
 from proxy_inference_engine.runners.base import Lane
@@ -193,6 +193,14 @@ def test_it_counts_and_is_listed(client: OpenAI, pair: Pair) -> None:
             FAR: pair.model.stats().total_generated_tokens,
             NEAR: pair.worker.stats().total_generated_tokens,
         }
+
+
+def test_only_a_seed_that_was_asked_for_goes_there(own_pair: Pair) -> None:
+    with own_pair.openai as client:
+        for fields in ({}, {"seed": 7}, {"seed": 7, "n": 2}):
+            client.chat.completions.create(model=FAR, messages=HELLO, max_tokens=2, **fields)  # type: ignore[call-overload]
+    assert [asked["sampling_params"].get("seed") for asked in own_pair.far.asked[:2]] == [None, 7]
+    assert {asked["sampling_params"]["seed"] for asked in own_pair.far.asked[2:]} == {7, 8}
 
 
 def test_log_probabilities_are_those_of_a_near_model(client: OpenAI) -> None:
@@ -457,3 +465,29 @@ def test_one_that_is_gone_leaves_the_work_to_the_other() -> None:
         for _ in range(3):
             assert ask(live)["choices"]
         assert len(stays.asked) >= 3 and model.stats().num_far_engines_up == 1
+
+
+def test_a_conversation_goes_on_where_it_began() -> None:
+    """Though that one has more to do; another conversation goes where there is less."""
+    told: list[Any] = [{"role": "user", "content": "What is there to know of rivers? " * 8}]
+    with ExitStack() as stack:
+        sides = [stack.enter_context(far_side()) for _ in range(2)]
+        model = stack.enter_context(far_model(*(side.url for side in sides)))
+        live = stack.enter_context(listening([ServedModel.of(model, CONFIG)], CONFIG))
+        for side in sides:
+            side.pauses_after = 1
+        http = stack.enter_context(live.http())
+        body = {"messages": told, "max_tokens": 9, "seed": 1, "stream": True}
+        running = stack.enter_context(http.stream("POST", "/v1/chat/completions", json=body))
+        wait_until(lambda: any(side.num_paused for side in sides))
+        busy, idle = sorted(sides, key=lambda side: -side.num_paused)
+        for side in sides:
+            side.pauses_after = None
+        answer = {"role": "assistant", "content": "That they flow."}
+        for question in ("Where?", "Why?"):
+            ask(live, messages=[*told, answer, {"role": "user", "content": question}], max_tokens=3)
+        assert (len(busy.asked), len(idle.asked)) == (3, 0)
+        ask(live, messages=[{"role": "user", "content": "And of mountains, what is there to know? " * 8}], max_tokens=3)
+        assert (len(busy.asked), len(idle.asked)) == (3, 1)
+        busy.is_released.set()
+        assert b"[DONE]" in running.read()

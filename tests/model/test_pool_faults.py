@@ -18,7 +18,8 @@ from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.pool import loads
 from proxy_inference_engine.pool.entry import PoolEntry
-from proxy_inference_engine.pool.loader import EngineLoader, give_back
+from proxy_inference_engine.pool.garbage import give_back
+from proxy_inference_engine.pool.loader import EngineLoader
 from proxy_inference_engine.pool.pool import ModelPool
 from proxy_inference_engine.runners.llama_cpp import model as llama_model
 from proxy_inference_engine.output.events import TextDelta

@@ -122,9 +122,12 @@ def write_gemma3(folder: Path, *, seed: int = 0) -> Path:
     return _write(folder, config, gemma3.Model(whole), seed)
 
 
-def write_qwen3_vl(folder: Path, *, seed: int = 0) -> Path:
-    """A token is 8x8 pixels, an image has 4 to 64 of them; two layers get deeper features."""
-    return _write_qwen(folder, qwen3_vl, {}, seed)
+def write_qwen3_vl(folder: Path, *, seed: int = 0, head_dim: int = 16) -> Path:
+    """A token is 8x8 pixels, an image has 4 to 64 of them; two layers get deeper features.
+
+    vLLM computes it where a head has 32 dimensions at least.
+    """
+    return _write_qwen(folder, qwen3_vl, {"head_dim": head_dim}, seed)
 
 
 def write_qwen3_vl_moe(folder: Path, *, seed: int = 0) -> Path:
@@ -148,9 +151,11 @@ def _write_qwen(folder: Path, module: ModuleType, more: Config, seed: int) -> Pa
         "model_type": f"{kind}_text",
         "num_hidden_layers": 3,
         "rope_theta": 10_000.0,
-        "rope_scaling": {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True},
         "tie_word_embeddings": False,
     }
+    quarter, eighth = text["head_dim"] // 4, text["head_dim"] // 8
+    sections = [quarter, eighth, eighth]
+    text["rope_scaling"] = {"rope_type": "default", "mrope_section": sections, "mrope_interleaved": True}
     tower = {
         "model_type": kind,
         "hidden_size": 32,
@@ -166,7 +171,9 @@ def _write_qwen(folder: Path, module: ModuleType, more: Config, seed: int) -> Pa
     }
     config = {
         "model_type": kind,
-        "architectures": ["Qwen3VLMoeForConditionalGeneration" if more else "Qwen3VLForConditionalGeneration"],
+        "architectures": [
+            "Qwen3VLMoeForConditionalGeneration" if "num_experts" in more else "Qwen3VLForConditionalGeneration"
+        ],
         "vision_start_token_id": NUM_TOKENS,
         "vision_end_token_id": NUM_TOKENS + 1,
         "image_token_id": NUM_TOKENS + 2,

@@ -5,15 +5,15 @@ back: the request ends with an error.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from proxy_inference_engine.engine.base import Item
-from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, QueueFull, Unavailable, shorten
+from proxy_inference_engine.errors import EngineFailure, PieError, shorten
 from proxy_inference_engine.far.connections import FarConnection
 from proxy_inference_engine.far.engines import Engines, FarEngine, prompt_work
+from proxy_inference_engine.far.failures import BROKE_OFF, as_error, has_no_route, is_passing, unavailable
 from proxy_inference_engine.far.reasoning import ReasoningWatch
 from proxy_inference_engine.far.wire import (
     GENERATE,
@@ -41,13 +41,8 @@ _SEPARATOR = b"\n\n"
 _DATA = b"data: "
 _MAX_FAILURE_BYTES = 1 << 16
 _MAX_EVENT_BYTES = 8 << 20
-_MAX_MESSAGE = 300
 _OK = 200
 _NO_ANSWER = (ValueError, KeyError, TypeError, IndexError, AttributeError)  # what is raised by what is none
-_NO_ROUTE = ((403, None), (404, "Not Found"), (405, None))  # status, and the message where others have that status
-_PASSING = (500, 502, 503, 504)  # of the engine, not of the request
-RETRY_S = 2
-BROKE_OFF = "The engine that computes this model broke off."
 
 
 class FarCounts(Protocol):
@@ -89,6 +84,7 @@ class FarChoice:
         self._began = time.monotonic()
         self._first_at: float | None = None
         self.put: Callable[[list[Item]], None] = lambda _items: None
+        self.pictures: tuple[str, ...] = ()  # of the request's images, before it starts
         self.is_over = False
         self.is_paused = False
 
@@ -142,7 +138,7 @@ class FarChoice:
         engine.work += self._work
         self._status, self._rest = 0, b""
         model = "" if engine.facts is None else engine.facts.model
-        self._asked = AskedChoice(self._request, self._choice, model, self._end_ids)
+        self._asked = AskedChoice(self._request, self._choice, model, self._end_ids, pictures=self.pictures)
         if self._reasoning is not None:
             watch = self._reasoning
             self._asked = self._asked._replace(said=tuple(watch.said), num_cuts=watch.num_cuts)
@@ -285,6 +281,8 @@ class FarChoice:
             self._take_tokens(chunk, items)
         if chunk.num_cached_tokens is not None:
             self._num_cached = chunk.num_cached_tokens
+        if chunk.num_prompt_tokens is not None and self._asked is not None and self._engine is not None:
+            self._engine.compare_counts(len(self._asked.prompt_ids), chunk.num_prompt_tokens)
 
     def _take_tokens(self, chunk: FarChunk, items: list[Item]) -> None:
         choice = self._choice
@@ -352,13 +350,16 @@ class FarChoice:
         engine = self._engine
         if engine is None or self.is_over:
             return
-        if engine.endpoint == GENERATE and engine.facts is not None and _has_no_route(failure):
+        if engine.endpoint == GENERATE and engine.facts is not None and has_no_route(failure):
             engine.lacks_endpoint()
-            self._ask(engine)
-        elif failure.status in _PASSING:
+            if engine.takes(self._request):
+                self._ask(engine)
+            else:
+                self.start()
+        elif is_passing(failure):
             self._break_off(f"status {failure.status}: {shorten(failure.message)}")
         else:
-            self._fail(_error(failure, self._retry_after))
+            self._fail(as_error(failure, self._retry_after))
 
     def _fail(self, error: PieError) -> None:
         self._counted.total_failures += 1
@@ -372,14 +373,6 @@ class FarChoice:
         items.append(Item(self._choice, output))
 
 
-def unavailable() -> Unavailable:
-    return Unavailable("The engine that computes this model does not answer; try again soon.", retry_after_s=RETRY_S)
-
-
-def _has_no_route(failure: FarFailure) -> bool:
-    return any(failure.status == status and message in (None, failure.message) for status, message in _NO_ROUTE)
-
-
 def _reason(said: str) -> FinishReason:
     match said:
         case "length":
@@ -388,13 +381,3 @@ def _reason(said: str) -> FinishReason:
             return "stop"
         case _:
             raise FarFailure(500, f"ended with {shorten(said)!r}")
-
-
-def _error(failure: FarFailure, retry_after: str | None) -> PieError:
-    message = shorten(failure.message, _MAX_MESSAGE)
-    if failure.status == 429:
-        wait_s = int(retry_after) if retry_after and re.fullmatch("[0-9]{1,6}", retry_after) else 1
-        return QueueFull("The engine that computes this model has too much to do.", retry_after_s=max(1, wait_s))
-    if failure.status in (401, 403):
-        return Unavailable("The engine that computes this model refuses the server's key.")
-    return InvalidRequest(f"The engine that computes this model refuses the request: {message}")

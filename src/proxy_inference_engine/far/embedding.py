@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, shorten
-from proxy_inference_engine.far.choice import BROKE_OFF, unavailable
 from proxy_inference_engine.far.engines import FarEngine
+from proxy_inference_engine.far.failures import BROKE_OFF, unavailable
 from proxy_inference_engine.far.wire import read_failure
 from proxy_inference_engine.runners.base import Vector
 

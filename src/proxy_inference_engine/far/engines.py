@@ -58,12 +58,27 @@ class FarEngine:
         self.is_silent = False  # it did not even answer when asked whether it lives
         self.work = 0.0
         self._num_failures = self._num_rests = 0  # in a row
+        self._has_miscounted = False
         self._rests_until = 0.0
         self._clock = clock
 
     @property
     def endpoint(self) -> FarEndpoint:
         return GENERATE if self.facts is None else self.facts.endpoint
+
+    def takes(self, request: Request) -> bool:
+        """Whether there is a place for all of the request: completions have none for images."""
+        return not request.images or self.endpoint == GENERATE
+
+    def compare_counts(self, ours: int, its: int) -> None:
+        """Say once if the engine finds another number of tokens in a prompt: then what is told of usage is wrong."""
+        if ours != its and not self._has_miscounted:
+            self._has_miscounted = True
+            _log.warning(
+                "the far engine %s counts %d tokens in a prompt that has %d here: both need the same files of the "
+                "model, tokenizer.json and preprocessor_config.json",
+                self.address, its, ours,
+            )  # fmt: skip
 
     def lacks_endpoint(self) -> None:
         """Note that the engine refused the endpoint that is made for us."""
@@ -114,7 +129,7 @@ class Engines:
 
     def choose(self, request: Request, tried: Collection[FarEngine] = ()) -> FarEngine | None:
         """Where a request goes next; None: there is nobody left."""
-        up = [engine for engine in self.all if engine.is_up and engine not in tried]
+        up = [engine for engine in self.all if engine.is_up and engine not in tried and engine.takes(request)]
         if len(self.all) == 1 or not up:
             return up[0] if up else None
         keys = prefix_keys(request)

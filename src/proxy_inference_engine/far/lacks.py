@@ -52,7 +52,7 @@ _TOLD_OF_SAMPLING = Shortcut(
 )
 _TOLD_OF_REQUESTS = Shortcut(
     *("id", "tenant", "prompt_ids", "sampling", "limits", "num_choices", "num_top_logprobs", "marks_forced"),
-    *("num_prompt_logprobs", "constraint", "draft_ids", "pin_seconds", "priority"),
+    *("num_prompt_logprobs", "constraint", "draft_ids", "pin_seconds", "priority", "images"),
 )
 
 

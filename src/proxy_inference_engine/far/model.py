@@ -1,19 +1,22 @@
 """A model that vLLM computes, here or on another machine. Implements `engine.base.Answerer`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.waiting import Admission
-from proxy_inference_engine.errors import InvalidRequest, Unavailable
-from proxy_inference_engine.far.choice import FarChoice, unavailable
+from proxy_inference_engine.errors import PARAM, InvalidRequest, Unavailable
+from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.far.embedding import embed_far
 from proxy_inference_engine.far.engines import Engines, FarEngine
+from proxy_inference_engine.far.failures import unavailable
 from proxy_inference_engine.far.lacks import refuse_lacking
 from proxy_inference_engine.far.monitor import Monitor
+from proxy_inference_engine.far.pictures import FarImageEncoder, draw
 from proxy_inference_engine.far.stream import FarStream
-from proxy_inference_engine.runners.base import EmbeddingInfo, ImageEncoder, ModelInfo, Tokenizer, Vector
+from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Failed, Request
 
 _WATCH_S = 1.0
@@ -27,6 +30,7 @@ class FarWords:
     tokenizer: Tokenizer
     info: ModelInfo
     embedding: EmbeddingInfo
+    image_encoder: FarImageEncoder | None = None  # None: how many tokens an image has there is not known here
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,8 @@ class FarModel:
         return self._words.tokenizer
 
     @property
-    def image_encoder(self) -> ImageEncoder | None:
-        """Images are refused by name: what stands for one in a prompt is known only where the model is."""
-        return None
+    def image_encoder(self) -> FarImageEncoder | None:
+        return self._words.image_encoder
 
     @property
     def context_tokens(self) -> int:
@@ -119,6 +122,13 @@ class FarModel:
 
     def check(self, request: Request) -> None:
         refuse_lacking(request)
+        if not any(engine.takes(request) for engine in self.engines.up or self.engines.all):
+            raise InvalidRequest(
+                f"Invalid value for {PARAM}: the engine that computes this model has no place for images; start vLLM "
+                "with --enable-scale-out.",
+                param="messages",
+                code="unsupported_content",
+            )
 
     def submit(self, request: Request) -> FarStream:
         self._check_up()
@@ -141,8 +151,14 @@ class FarModel:
         stream = FarStream(request, choices, answered, end)
         self._unanswered[request.id] = request
         self._streams[request.id] = stream
-        stream.start()
+        stream.start(self._drawer(request))
         return stream
+
+    def _drawer(self, request: Request) -> Callable[[], tuple[str, ...]] | None:
+        image_encoder = self._words.image_encoder
+        if image_encoder is None or not request.images:
+            return None
+        return partial(draw, [span.image for span in request.images], image_encoder)
 
     async def embed(self, texts: Sequence[Sequence[int]], tenant: str, priority: int = 0) -> list[Vector]:
         self._check_up()

@@ -1,11 +1,16 @@
 """The outputs of one request that a far engine computes. Implements `engine.base.AnswererStream`."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.engine.ledger import News
+from proxy_inference_engine.errors import EngineFailure
 from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.types import Failed, Finished, Request
+
+_log = logging.getLogger(__name__)
 
 _MAX_PENDING = 1024  # outputs that nobody has read; then nothing more is read from the far side
 
@@ -23,12 +28,31 @@ class FarStream:
         self._on_end = on_end
         self._items: list[Item] = []
         self._news = News()
+        self._drawing: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, draw: Callable[[], tuple[str, ...]] | None = None) -> None:
+        """`draw` makes what is sent for images; None: there are none."""
         for choice in self._choices:
             choice.put = self._put
+        if draw is None:
+            self._start_all()
+        else:
+            self._drawing = asyncio.ensure_future(self._start_with(draw))
+
+    async def _start_with(self, draw: Callable[[], tuple[str, ...]]) -> None:
+        try:
+            pictures = await asyncio.to_thread(draw)
+        except Exception:
+            _log.exception("the images of %s could not be written", self.request.id)
+            self.fail(Failed(EngineFailure("The images of the request could not be sent on.")))
+            return
         for choice in self._choices:
-            if self._open:
+            choice.pictures = pictures
+        self._start_all()
+
+    def _start_all(self) -> None:
+        for number, choice in enumerate(self._choices):
+            if number in self._open:
                 choice.start()
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from proxy_inference_engine.far.pictures import with_markers
 from proxy_inference_engine.types import Logprob, Request
 
 FarEndpoint = Literal["/inference/v1/generate", "/v1/completions"]
@@ -42,6 +43,7 @@ class AskedChoice(NamedTuple):
     end_ids: frozenset[int]
     said: tuple[int, ...] = ()
     num_cuts: int = 0  # how often its reasoning was ended by force; what comes after that is asked for
+    pictures: tuple[str, ...] = ()  # the URLs of its images, as vLLM is to read them
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -79,10 +81,15 @@ class AskedChoice(NamedTuple):
 def _generate_body(asked: AskedChoice) -> FarJson:
     return {
         **_common(asked),
-        "token_ids": asked.prompt_ids,
+        "token_ids": with_markers(asked.prompt_ids, asked.request.images),
         "sampling_params": {**_sampling(asked), "detokenize": False},
         "reasoning_ended": True,  # the grammar knows of reasoning itself
+        **({"content_parts": [_picture_part(url) for url in asked.pictures]} if asked.pictures else {}),
     }
+
+
+def _picture_part(url: str) -> FarJson:
+    return {"type": "image_url", "url": url}
 
 
 def _completion_body(asked: AskedChoice) -> FarJson:
@@ -128,7 +135,8 @@ def _sampling(asked: AskedChoice) -> FarJson:
         "stop_token_ids": sorted(asked.stop_ids),
         "ignore_eos": asked.ignores_ends,
     }
-    if sampling.temperature > 0:
+    # One of its own for each request costs vLLM time: it draws for all others at once.
+    if sampling.temperature > 0 and not sampling.takes_any_seed:
         values["seed"] = (sampling.seed + asked.choice) & _MAX_SEED
     bias = {str(token_id): weight for token_id, weight in sampling.logit_bias.items()}
     if asked.ignores_ends:  # vLLM would write them, and go on
@@ -179,6 +187,7 @@ class FarChunk(NamedTuple):
     logprobs: list[Logprob] | None = None
     reason: str | None = None  # why it ended, as vLLM says it
     num_cached_tokens: int | None = None
+    num_prompt_tokens: int | None = None  # as vLLM counts them
 
 
 def read_event(data: bytes, num_top: int | None) -> FarChunk | None:
@@ -193,7 +202,7 @@ def read_event(data: bytes, num_top: int | None) -> FarChunk | None:
         raise _failure(error)
     choices = event["choices"]
     if not choices:
-        return FarChunk([], num_cached_tokens=_num_cached(event))
+        return FarChunk([], num_cached_tokens=_num_cached(event), num_prompt_tokens=_num_prompt(event))
     choice = choices[0]
     ids, reason = choice.get("token_ids") or [], choice.get("finish_reason")
     if num_top is None or choice.get("logprobs") is None:
@@ -241,6 +250,11 @@ def _prompt_logprob(token_id: int, written: FarJson | None, num_top: int) -> Log
 def _num_cached(event: FarJson) -> int | None:
     details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
     found = details.get("cached_tokens")
+    return found if isinstance(found, int) else None
+
+
+def _num_prompt(event: FarJson) -> int | None:
+    found = (event.get("usage") or {}).get("prompt_tokens")
     return found if isinstance(found, int) else None
 
 

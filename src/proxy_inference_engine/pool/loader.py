@@ -1,8 +1,6 @@
 """Brings models into memory with the engines there are, and out of it again. Each load has a thread of its own."""
 
 import asyncio
-import ctypes
-import gc
 from collections.abc import Callable
 
 from proxy_inference_engine.config import Config
@@ -14,6 +12,7 @@ from proxy_inference_engine.models.load import is_far, load_engine, load_far, sh
 from proxy_inference_engine.models.resolve import resolve, resolve_words
 from proxy_inference_engine.models.watcher import Watcher
 from proxy_inference_engine.pool.entry import PoolEntry
+from proxy_inference_engine.pool.garbage import give_back
 from proxy_inference_engine.pool.loads import LoadFailed
 from proxy_inference_engine.served.model import ServedModel, Threads
 
@@ -97,11 +96,3 @@ def _path(entry: PoolEntry) -> str:
         return str(find(entry.config.model, entry.config.cache_dir).path)
     except StartupError:
         return ""
-
-
-def give_back() -> None:
-    """Hand memory that nobody uses any more to the system, after a model has gone."""
-    gc.collect()  # some objects hold each other, and with them what the library allocated
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc keeps what was freed, in case it is wanted again
-    if trim is not None:
-        trim(0)

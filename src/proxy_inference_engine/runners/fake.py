@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.runners.base import (
@@ -214,6 +215,9 @@ class FakeImageEncoder:
         if num_tokens > _MAX_IMAGE_TOKENS:
             raise InvalidRequest(f"an image of {width}x{height} pixels is too large for this model")
         return ImageTokens((ord("["), *(self._token_id,) * num_tokens, ord("]")), 1, num_tokens)
+
+    def seen(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return pixels
 
 
 class FakeRunner:

@@ -53,6 +53,7 @@ def make_sampling(wishes: SamplingWishes, defaults: Profile, tokenizer: Tokenize
             values[name] = getattr(defaults, name)
     return Sampling(
         seed=secrets.randbits(63) if wishes.seed is None else wishes.seed,
+        takes_any_seed=wishes.seed is None,
         dry_breakers=breakers.ids(wishes.dry_sequence_breakers) if wishes.dry_multiplier else frozenset(),
         logit_bias=MappingProxyType(bias),
         **values,

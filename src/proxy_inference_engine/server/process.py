@@ -23,6 +23,7 @@ from starlette.applications import Starlette
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.pool.garbage import set_apart
 from proxy_inference_engine.pool.pool import ModelPool
 from proxy_inference_engine.pool.reload import PoolReload
 from proxy_inference_engine.served.model import ServedModel, Threads
@@ -189,6 +190,7 @@ def serve(
         neighbours=neighbours,
     )
     server = DrainingServer(app, config.drain_seconds, on_start)
+    set_apart()
     server.run(sockets=[sock])
     return 0 if server.started else 1
 

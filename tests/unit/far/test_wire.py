@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from proxy_inference_engine.far.wire import (
@@ -18,7 +19,7 @@ from proxy_inference_engine.far.wire import (
     read_event,
     read_failure,
 )
-from proxy_inference_engine.types import Limits, Logprob, Request, Sampling
+from proxy_inference_engine.types import Image, ImageSpan, Limits, Logprob, Request, Sampling
 
 ENDS = frozenset({2, 0})
 REQUEST = Request("r", "me", (5, 6, 7), Sampling(seed=11, temperature=0.5), Limits(9))
@@ -54,9 +55,22 @@ def test_token_ids_and_sampling_go_there() -> None:
     assert "structured_outputs" not in sampling and "logprobs" not in sampling
 
 
+def test_each_image_is_one_token_there() -> None:
+    """Where vLLM puts as many as it counts. What was said so far stands behind all of them."""
+    image = Image(bytes(32), np.zeros((2, 2, 3), np.uint8))
+    prompt, spans = (5, 9, 9, 9, 6, 9, 9, 7), (ImageSpan(1, 3, image), ImageSpan(5, 2, image))
+    request = replace(REQUEST, prompt_ids=prompt, images=spans)
+    asked = AskedChoice(request, 0, "there", ENDS, said=(8, 9), num_cuts=1, pictures=("data:a", "data:b"))
+    said = json.loads(asked.body(GENERATE))
+    assert said["token_ids"] == [5, 9, 6, 9, 7, 8, 9]
+    assert said["content_parts"] == [{"type": "image_url", "url": f"data:{name}"} for name in "ab"]
+    assert "content_parts" not in body(REQUEST)
+
+
 def test_every_choice_has_an_id_and_a_seed_of_its_own() -> None:
     assert [body(REQUEST, choice=number)["request_id"] for number in range(3)] == ["r-0", "r-1", "r-2"]
     assert [params(REQUEST, choice=number)["seed"] for number in range(3)] == [11, 12, 13]
+    assert "seed" not in params(replace(REQUEST, sampling=Sampling(seed=11, takes_any_seed=True)))
     largest = replace(REQUEST, sampling=Sampling(seed=(1 << 63) - 1))
     assert params(largest, choice=1)["seed"] == 0
     assert "seed" not in params(replace(REQUEST, sampling=Sampling(seed=1, temperature=0.0)))

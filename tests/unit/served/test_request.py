@@ -43,6 +43,7 @@ def test_request_over_model_over_ours() -> None:
 
 def test_without_a_seed_each_request_differs() -> None:
     assert len({sampling(SamplingWishes()).seed for _ in range(20)}) == 20
+    assert sampling(SamplingWishes()).takes_any_seed and not sampling(SamplingWishes(seed=5)).takes_any_seed
 
 
 @pytest.mark.parametrize(

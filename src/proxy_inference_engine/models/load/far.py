@@ -19,6 +19,8 @@ from proxy_inference_engine.runners.checkpoint import CONFIG, read_chat_template
 from proxy_inference_engine.runners.llama_cpp.library import start
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
+from proxy_inference_engine.runners.vision.grid import Cutter, QwenImageEncoder
+from proxy_inference_engine.runners.vision.pixels import read_settings
 
 _SLOTS = 256  # what vLLM computes at once, unless it is started otherwise
 # Settings that would have to be honoured where the model is computed.
@@ -29,6 +31,8 @@ _ELSEWHERE = {
     "draft_model": "start vLLM with --speculative-config",
     "mmproj": "vLLM has no use for it",
 }
+# Models of which it is known here how many tokens vLLM makes of an image.
+_QWEN_VISION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 
 
 def is_far(config: Config) -> bool:
@@ -83,6 +87,7 @@ class _Read(NamedTuple):
     prefix: tuple[int, ...]  # around a text that is embedded
     suffix: tuple[int, ...]
     tool_template: str | None
+    image_encoder: QwenImageEncoder | None = None
 
 
 def _load_words(config: Config, file: ModelFile) -> FarWords:
@@ -104,7 +109,7 @@ def _load_words(config: Config, file: ModelFile) -> FarWords:
         tool_template=read.tool_template,
     )
     embedding = EmbeddingInfo("last", facts.num_dimensions, facts.context_tokens, read.prefix, (), read.suffix)
-    return FarWords(read.tokenizer, info, embedding)
+    return FarWords(read.tokenizer, info, embedding, read.image_encoder)
 
 
 def _read_gguf(config: Config, file: ModelFile) -> _Read:
@@ -125,4 +130,19 @@ def _read_folder(file: ModelFile) -> _Read:
     tokenizer = load_vocabulary(file.path)
     architecture = str(read_optional(file.path / CONFIG).get("model_type", ""))
     templates = read_chat_template(file.path), read_tool_template(file.path)
-    return _Read(tokenizer, templates[0], architecture, *tokenizer.frame, templates[1])
+    image_encoder = _read_vision(file, tokenizer, architecture)
+    return _Read(tokenizer, templates[0], architecture, *tokenizer.frame, templates[1], image_encoder)
+
+
+def _read_vision(file: ModelFile, tokenizer: Tokenizer, architecture: str) -> QwenImageEncoder | None:
+    settings = read_settings(file.path)
+    if architecture not in _QWEN_VISION or "patch_size" not in settings:
+        return None
+    try:
+        image_encoder = QwenImageEncoder(tokenizer, Cutter.of(settings, None))
+        image_encoder.tokens(64, 64)
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise StartupError(
+            f"the image processor of {file.name!r} is described in a way that is not understood: {error!r}"
+        ) from error
+    return image_encoder

@@ -1,9 +1,11 @@
 """Settings of a model that vLLM computes, and its words without its weights."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
@@ -34,6 +36,49 @@ def test_the_words_are_read_without_weights(words: Path) -> None:
             assert model.info.architecture == "llama" and model.embedding.num_dimensions == 8 and model.is_ready
         finally:
             model.stop()
+
+
+VISION = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 3136, "max_pixels": 12845056}
+IMAGE_PAD = "<|image_pad|>"
+
+
+def _describe(words: Path, kind: str, settings: dict[str, Any] | None) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(words / "tokenizer.json"))
+    tokenizer.add_special_tokens([tokenizers.AddedToken(IMAGE_PAD, special=True, normalized=False)])
+    tokenizer.save(str(words / "tokenizer.json"))
+    (words / "config.json").write_text(json.dumps({"model_type": kind, "max_position_embeddings": 77}))
+    if settings is not None:
+        (words / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "num_tokens"),
+    [
+        ("qwen2_5_vl", VISION, 17 * 23),
+        ("qwen3_vl", {**VISION, "patch_size": 16}, 15 * 20),
+        ("qwen2_5_vl", None, None),  # nothing says how images are cut
+        ("llama", VISION, None),  # nobody knows what vLLM makes of them
+    ],
+)
+def test_images_are_taken_where_it_is_known_how_many_tokens_they_are(
+    words: Path, kind: str, settings: dict[str, int] | None, num_tokens: int | None
+) -> None:
+    _describe(words, kind, settings)
+    model = load_far(Config(engine="vllm", url=("http://127.0.0.1:1",), model=str(words)), Nobody())
+    try:
+        encoder = model.image_encoder
+        assert (encoder is None) == (num_tokens is None)
+        if encoder is not None:
+            assert encoder.marker == IMAGE_PAD and encoder.tokens(640, 480).num_tokens == num_tokens
+    finally:
+        model.stop()
+
+
+@pytest.mark.parametrize("settings", [{"patch_size": "x"}, {"patch_size": 14, "size": [1]}, {"patch_size": 0}])
+def test_an_image_processor_that_nobody_understands_is_said(words: Path, settings: dict[str, Any]) -> None:
+    _describe(words, "qwen2_vl", settings)
+    with pytest.raises(StartupError, match="image processor"):
+        load_far(Config(engine="vllm", url=("http://127.0.0.1:1",), model=str(words)), Nobody())
 
 
 def test_it_starts_before_its_engine(words: Path) -> None:

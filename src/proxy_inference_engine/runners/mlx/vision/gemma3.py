@@ -15,8 +15,8 @@ from proxy_inference_engine.runners.base import ImageTokens, Tokenizer
 from proxy_inference_engine.runners.checkpoint import Json
 from proxy_inference_engine.runners.mlx.vision.family import Embedded, Features, VisionCache
 from proxy_inference_engine.runners.mlx.vision.language import LanguageModel
-from proxy_inference_engine.runners.mlx.vision.pixels import Pixels, read_settings
 from proxy_inference_engine.runners.mlx.vision.tower import join, load_tower
+from proxy_inference_engine.runners.vision.pixels import Pixels, read_settings
 from proxy_inference_engine.types import Image, ImageSpan
 
 START = "<start_of_image>"

@@ -13,11 +13,11 @@ from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.runners.checkpoint import Json
 from proxy_inference_engine.runners.mlx.vision.family import Embedded, Features, VisionCache
-from proxy_inference_engine.runners.mlx.vision.grid import Cutter, Grid, QwenImageEncoder
 from proxy_inference_engine.runners.mlx.vision.language import LanguageModel
 from proxy_inference_engine.runners.mlx.vision.mrope import AXES, Mrope, PlacedCache, Turner
-from proxy_inference_engine.runners.mlx.vision.pixels import read_settings
 from proxy_inference_engine.runners.mlx.vision.tower import join, load_tower
+from proxy_inference_engine.runners.vision.grid import Cutter, Grid, QwenImageEncoder
+from proxy_inference_engine.runners.vision.pixels import read_settings
 from proxy_inference_engine.types import Image, ImageSpan
 
 _SECTIONS = (24, 20, 20)

@@ -10,8 +10,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from proxy_inference_engine.errors import InvalidRequest, StartupError
 from proxy_inference_engine.runners.checkpoint import Json
-from proxy_inference_engine.runners.mlx.vision.grid import Cutter, QwenImageEncoder
 from proxy_inference_engine.runners.tokenizer_json import load_vocabulary
+from proxy_inference_engine.runners.vision.grid import Cutter, QwenImageEncoder
 from tests.tiny import write_byte_tokenizer
 from tests.tiny.image_models import make_image, write_qwen3_vl
 

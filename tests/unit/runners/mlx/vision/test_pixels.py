@@ -11,8 +11,8 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from proxy_inference_engine.errors import InvalidRequest, StartupError
 from proxy_inference_engine.runners.checkpoint import Json
 from proxy_inference_engine.runners.mlx.vision.gemma3 import Gemma3ImageEncoder
-from proxy_inference_engine.runners.mlx.vision.pixels import Pixels, read_settings
 from proxy_inference_engine.runners.tokenizer_json import load_vocabulary
+from proxy_inference_engine.runners.vision.pixels import Pixels, read_settings
 from tests.tiny import write_piece_tokenizer
 from tests.tiny.image_models import make_image, write_gemma3
 

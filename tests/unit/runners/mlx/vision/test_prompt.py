@@ -16,9 +16,9 @@ from proxy_inference_engine.prompt import PromptRenderer
 from proxy_inference_engine.prompt.images import IMAGE
 from proxy_inference_engine.runners.base import ImageEncoder
 from proxy_inference_engine.runners.mlx.vision.gemma3 import Gemma3ImageEncoder
-from proxy_inference_engine.runners.mlx.vision.grid import Cutter, QwenImageEncoder
-from proxy_inference_engine.runners.mlx.vision.pixels import read_settings
 from proxy_inference_engine.runners.tokenizer_json import load_vocabulary
+from proxy_inference_engine.runners.vision.grid import Cutter, QwenImageEncoder
+from proxy_inference_engine.runners.vision.pixels import read_settings
 from proxy_inference_engine.types import Image
 from tests.tiny.image_models import GEMMA_TURNS, QWEN_TURNS, make_image, write_gemma3, write_qwen3_vl
 

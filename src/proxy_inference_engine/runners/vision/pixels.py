@@ -44,11 +44,14 @@ class Pixels:
 
     def prepare(self, pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.float32]:
         """Pixels of an image as numbers around zero, (height, width, 3)."""
-        if pixels.shape[:2] != (height, width):
-            pixels = np.asarray(Pillow.fromarray(pixels).resize((width, height), self.resample))
-        scaled = pixels.astype(np.float32) * np.float32(self.factor)
+        scaled = self.resized(pixels, width, height).astype(np.float32) * np.float32(self.factor)
         normal: NDArray[np.float32] = np.divide(scaled - np.array(self.mean, np.float32), self.std, dtype=np.float32)
         return normal
+
+    def resized(self, pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+        if pixels.shape[:2] == (height, width):
+            return pixels
+        return np.asarray(Pillow.fromarray(pixels).resize((width, height), self.resample))
 
 
 def _triple(values: Any) -> Triple:

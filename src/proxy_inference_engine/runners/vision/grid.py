@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from proxy_inference_engine.errors import InvalidRequest, StartupError
 from proxy_inference_engine.runners.base import ImageTokens, Tokenizer
 from proxy_inference_engine.runners.checkpoint import Json
-from proxy_inference_engine.runners.mlx.vision.pixels import Pixels
+from proxy_inference_engine.runners.vision.pixels import Pixels
 
 MARKER = "<|image_pad|>"
 MAX_RATIO = 200  # of the longer side to the shorter one; the models saw nothing beyond
@@ -45,7 +45,7 @@ class Cutter:
     max_pixels: int
 
     @classmethod
-    def of(cls, settings: Json, max_tokens: int) -> "Cutter":
+    def of(cls, settings: Json, max_tokens: int | None) -> "Cutter":
         """A cutter by a checkpoint's settings; `max_tokens` limits one image where the files allow more."""
         size = settings.get("size") or {}
         patch, merge = int(settings.get("patch_size", 16)), int(settings.get("merge_size", 2))
@@ -57,7 +57,7 @@ class Cutter:
             merge,
             int(settings.get("temporal_patch_size", 2)),
             int(least),
-            min(int(most), max_tokens * (patch * merge) ** 2),
+            int(most) if max_tokens is None else min(int(most), max_tokens * (patch * merge) ** 2),
         )
 
     @property
@@ -82,6 +82,11 @@ class Cutter:
             grow = math.sqrt(self.min_pixels / (height * width))
             num_rows, num_columns = math.ceil(height * grow / self.side), math.ceil(width * grow / self.side)
         return Grid(max(num_rows, 1), max(num_columns, 1))
+
+    def seen(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The image in the size of its grid: what is left to do is no matter of sizes. Raises InvalidRequest."""
+        rows, columns = self.grid(image.shape[1], image.shape[0])
+        return self.pixels.resized(image, columns * self.side, rows * self.side)
 
     def patches(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(patches, numbers of one): token by token, and the patches of a token next to each other."""
@@ -112,3 +117,7 @@ class QwenImageEncoder:
     def tokens(self, width: int, height: int) -> ImageTokens:
         num_tokens = self._cutter.grid(width, height).num_tokens
         return ImageTokens((self._id,) * num_tokens, 0, num_tokens)
+
+    def seen(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The pixels that the model looks at."""
+        return self._cutter.seen(image)
