@@ -82,6 +82,18 @@ def test_every_example_is_what_it_says(visitor: Visitor, kind: str) -> None:
         assert page.input_value(".editor textarea") and page.input_value("#structure-question")
 
 
+def test_an_answer_goes_when_another_format_is_chosen(visitor: Visitor) -> None:
+    """It would stand there as if it matched that one."""
+    write(visitor, json.dumps(SHORT))
+    verdict(visitor, "It can be enforced.")
+    visitor.page.keyboard.press("Control+Enter")
+    visitor.page.locator(".proof .chip").wait_for()
+    visitor.page.get_by_role("tab", name="Regex").click()
+    verdict(visitor, "It can be enforced.")
+    assert visitor.page.locator(".answer .tokens").inner_text() == ""
+    assert visitor.page.locator(".proof .chip, .field").count() == 0
+
+
 def test_on_a_phone_the_answer_comes_into_view(browser: Any, server: Running) -> None:
     visitor = Visitor(browser, server.url, viewport={"width": 390, "height": 700})
     page = visitor.page
