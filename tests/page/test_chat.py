@@ -294,7 +294,9 @@ def test_conversations_are_searched_renamed_exported_deleted_and_imported(visito
     download.value.save_as(path)
     for name in ("Greetings", "@rainy"):
         visitor.button(f"Rename, export or delete {name}").click()
-        visitor.button("Delete").click()
+        with page.expect_response(lambda answer: answer.request.method == "DELETE") as stored:
+            visitor.button("Delete").click()
+        assert stored.value.ok and "/v1/responses/" in stored.value.url
     visitor.lists()
     page.locator(".welcome").wait_for()
     page.set_input_files("#import", str(path))

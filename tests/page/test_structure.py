@@ -45,7 +45,9 @@ def test_a_schema_is_checked_as_one_types(visitor: Visitor) -> None:
     verdict(visitor, "It cannot be enforced")
     verdict(visitor, "/properties/tags/uniqueItems")
     verdict(visitor, "With strict off it is taken, without:")
-    visitor.page.locator(".verdict .place").click()
+    place = visitor.page.locator(".verdict .place")
+    assert place.inner_text() == "/properties/tags/uniqueItems"
+    place.click()
     selected = "(field) => field.value.slice(field.selectionStart, field.selectionEnd)"
     assert visitor.page.eval_on_selector(".editor textarea", selected) == '"uniqueItems"'
     visitor.page.uncheck("#strict")

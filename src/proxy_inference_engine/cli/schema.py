@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from proxy_inference_engine.cli.terminal import fitted
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.load import load_words
@@ -52,7 +53,7 @@ def _one(trial: Trial, path: str, instances: Sequence[str]) -> int:
     document = _read(path)
     found = trial.compile(document)
     if found.machine is None:
-        print(f"{path}: cannot be enforced.\n  {found.error}")
+        print(f"{path}: cannot be enforced.\n  {fitted(str(found.error), 2)}")
         _print_relaxed(trial, document)
         return 1
     print(f"{path}: can be enforced. Compiled in {found.compile_ms:.1f} ms.")
@@ -68,7 +69,8 @@ def _one(trial: Trial, path: str, instances: Sequence[str]) -> int:
 def _print_relaxed(trial: Trial, document: Any) -> None:
     lenient = trial.compile(document, is_strict=False)
     if lenient.machine is not None:
-        print("  With strict: false it is taken, without: " + ", ".join(lenient.machine.relaxed))
+        lost = ", ".join(lenient.machine.relaxed)
+        print("  " + fitted(f"With strict: false it is taken, without: {lost}", 2))
 
 
 def _describe(walk: Walk) -> str:
