@@ -154,7 +154,7 @@ function answerTools(turn, chat, show) {
 }
 
 // What somebody pasted does not push the answer out of sight: more than that is folded until it is wanted.
-const [FOLDED_CHARACTERS, FOLDED_LINES] = [1200, 16];
+const [FOLDED_CHARACTERS, FOLDED_LINES] = [800, 12];
 
 function asked(text) {
   const whole = element("div", { class: "text", textContent: text });
