@@ -292,6 +292,22 @@ def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
     assert "at a time and a context of" in pie("show", "bundled"), "a script's lines are left alone"
 
 
+@pytest.mark.parametrize(
+    ("words", "indent"),
+    [
+        (["doctor"], 12),
+        (["ps", "--server", "no address at all, and rather a long one at that"], 5),
+        (["launch", "emacs"], 5),
+    ],
+)
+def test_long_messages_go_on_below_their_beginning(words: list[str], indent: int, tmp_path: Path) -> None:
+    with terminal([*PIE, *words], tmp_path, environment(tmp_path)) as screen:
+        screen.wait_end()
+    lines = [line for line in screen.text.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 80
+    assert any(re.match(rf" {{{indent}}}\S", line) for line in lines)
+
+
 def test_the_doctor(server: Running, pie: Pie) -> None:
     found = json.loads(pie("doctor", "--json", server=server.url))
     by_subject = {each["subject"]: each for each in found}
