@@ -248,6 +248,8 @@ def test_bench(server: Running, pie: Pie, tmp_path: Path) -> None:
         assert screen.wait_end() == 0
     assert "3 clients" in screen.text and "█" in screen.text and "] 100 %, 10 of 10" in screen.text
     assert "--clients" in pie("bench", "--clients", "0", code=1, server=url)
+    few = ("bench", "--clients", "1", "--tokens", "4", "--prompt-tokens", "10", "--svg", "nowhere/b.svg")
+    assert "TOKENS/S" in pie(*few, code=1, server=url), "what was measured is not lost with the picture"
 
 
 @pytest.mark.parametrize(

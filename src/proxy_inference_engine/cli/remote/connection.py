@@ -31,10 +31,12 @@ class ServerConnection:
     """A server's address and the key for it. Each call opens a connection of its own, so any thread may call."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """Raises StartupError for what is no address."""
+        """Raises StartupError for what is no address, and for a key that no header can hold."""
         parts = _parts(url)
         if parts is None:
             raise StartupError(f"server: {url!r} is no address; http://127.0.0.1:8000 is one")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise StartupError("client_key: there are signs in it that no API key has")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
         self.key = key
         self._parts = urlsplit(self.url)

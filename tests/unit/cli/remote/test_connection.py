@@ -116,3 +116,9 @@ def test_streams_that_end_well_and_badly() -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(StartupError, match="no address"):
         ServerConnection(url)
+
+
+@pytest.mark.parametrize("key", ["a\nb", "schlüssel", "\x00"])
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(StartupError, match="no API key"):
+        ServerConnection("http://127.0.0.1:9", key)
