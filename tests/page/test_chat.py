@@ -249,6 +249,22 @@ def test_a_picture_for_a_model_that_takes_none_is_refused_plainly(visitor: Visit
     page.get_by_text("a.txt is not a PNG").wait_for()
 
 
+def test_a_picture_that_is_still_being_read_goes_with_its_question(visitor: Visitor) -> None:
+    page = visitor.page
+    page.evaluate(
+        """() => {
+          const read = FileReader.prototype.readAsDataURL;
+          FileReader.prototype.readAsDataURL = function (file) { window.goOn = () => read.call(this, file); };
+        }"""
+    )
+    page.set_input_files("#picture", {"name": "dot.png", "mimeType": "image/png", "buffer": PNG})
+    page.wait_for_function("() => window.goOn")
+    visitor.ask("What is this?")
+    page.evaluate("() => window.goOn()")
+    page.locator(f"{DONE} .error", has_text="This model takes no images.").wait_for()
+    assert page.locator("#question").input_value() == ""
+
+
 @pytest.mark.parametrize("way", ["paste", "drop"])
 def test_pictures_are_pasted_and_dropped(visitor: Visitor, way: str) -> None:
     page = visitor.page

@@ -8,6 +8,7 @@ let draft = ""; // what was being written when another view was opened
 export function composer(chat) {
   const { context } = chat;
   let pictures = [];
+  let reading = Promise.resolve(); // of the pictures that were added last
   const box = element("textarea", { id: "question", rows: 1, value: draft, placeholder: "Ask something", "aria-label": "Question" });
   const shown = element("div", { class: "row attached", hidden: true });
   const file = element("input", {
@@ -52,7 +53,9 @@ export function composer(chat) {
     );
   }
 
-  async function add(files) {
+  const add = (files) => (reading = reading.then(() => read(files)));
+
+  async function read(files) {
     for (const each of files) {
       try {
         pictures.push(await keep(each));
@@ -71,6 +74,7 @@ export function composer(chat) {
 
   async function submit() {
     if (chat.running) return chat.stop();
+    await reading; // so that a picture goes with the question it was added to
     const [text, with_] = [box.value, pictures];
     if (!text.trim() && !with_.length) return box.focus();
     box.value = draft = "";
