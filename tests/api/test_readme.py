@@ -11,10 +11,14 @@ from tests.api.running import Running
 PAGE = "../README.md"
 
 
-def test_the_python_example_runs(server: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    names = run_python(PAGE, server.url)
-    assert capsys.readouterr().out.strip()
-    names["client"].close()  # type: ignore[attr-defined]
+@pytest.mark.model
+def test_the_python_examples_run(server: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """A client of the server, and the engine in a program, with the bundled model."""
+    printed: list[str] = []
+    names = run_python(PAGE, server.url, after_each=lambda: printed.append(capsys.readouterr().out))
+    for name in ("client", "engine"):
+        names[name].close()  # type: ignore[attr-defined]
+    assert len(printed) == 2 and all(map(str.strip, printed))
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

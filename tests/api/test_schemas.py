@@ -49,6 +49,8 @@ def test_a_schema_that_cannot_says_where_and_what_to_write(http: httpx.Client) -
     assert found["relaxed"] == ["/properties/tags/uniqueItems:uniqueItems"] or found["relaxed"]
     lenient = check(http, schema_format(schema, strict=False))
     assert lenient["is_enforceable"] and lenient["relaxed"] == found["relaxed"]
+    wrong = check(http, schema_format({"type": "x"}))
+    assert wrong["problem"]["path"] == "/type" and wrong["problem"]["advice"] is None  # leaving out would not help
 
 
 def test_what_it_says_is_what_chat_does(http: httpx.Client) -> None:

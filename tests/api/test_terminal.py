@@ -248,6 +248,8 @@ def test_bench(server: Running, pie: Pie, tmp_path: Path) -> None:
         assert screen.wait_end() == 0
     assert "3 clients" in screen.text and "█" in screen.text and "] 100 %, 10 of 10" in screen.text
     assert "--clients" in pie("bench", "--clients", "0", code=1, server=url)
+    few = ("bench", "--clients", "1", "--tokens", "4", "--prompt-tokens", "10", "--svg", "nowhere/b.svg")
+    assert "TOKENS/S" in pie(*few, code=1, server=url), "what was measured is not lost with the picture"
 
 
 @pytest.mark.parametrize(
@@ -290,6 +292,22 @@ def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
     lines = [line for line in screen.text.splitlines() if ".gguf" not in line]  # a path is not broken
     assert max(map(len, lines)) <= 80 and any(line.startswith(" " * 15) for line in lines)
     assert "at a time and a context of" in pie("show", "bundled"), "a script's lines are left alone"
+
+
+@pytest.mark.parametrize(
+    ("words", "indent"),
+    [
+        (["doctor"], 12),
+        (["ps", "--server", "no address at all, and rather a long one at that"], 5),
+        (["launch", "emacs"], 5),
+    ],
+)
+def test_long_messages_go_on_below_their_beginning(words: list[str], indent: int, tmp_path: Path) -> None:
+    with terminal([*PIE, *words], tmp_path, environment(tmp_path)) as screen:
+        screen.wait_end()
+    lines = [line for line in screen.text.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 80
+    assert any(re.match(rf" {{{indent}}}\S", line) for line in lines)
 
 
 def test_the_doctor(server: Running, pie: Pie) -> None:

@@ -98,7 +98,7 @@ def take_tokens(browser: Any, server: Running, shot: Shot) -> None:
 def take_tools(browser: Any, server: Running, shot: Shot) -> None:
     visitor = Visitor(browser, server.url, viewport=MIDDLE, color_scheme="dark")
     visitor.page.evaluate("tools => localStorage.setItem('pie.tools', tools)", json.dumps([{**TOOLS[0], "isOn": True}]))
-    settle(visitor, 48, Tools_are_called="required")
+    settle(visitor, 64, Tools_are_called="required")
     visitor.ask("How is the weather in Paris?")
     visitor.page.get_by_role("region", name="Call of get_weather").get_by_role("textbox").fill("sunny, 21 °C")
     shot(visitor, "page-tools")

@@ -29,6 +29,7 @@ TEXTS = {
     "hello": "Good day to you.",
     "long": "On and on it goes. " * 200,
     "weather": call("get_weather", city="Paris"),
+    "table": "| model | " + " | ".join(["milliseconds"] * 9) + " |\n|" + "---|" * 10 + "\n| a | " + "12,345 |" * 9,
     "sunny": "It is **sunny**.",
     "rainy": "It rains.",
 }
@@ -205,7 +206,32 @@ def test_on_a_phone_what_else_could_have_come_has_room(visitor: Visitor) -> None
         assert outer["x"] >= 0 and outer["x"] + outer["width"] <= 360
         for each in page.locator(".alternatives li > *").all():
             inner = each.bounding_box()
+            assert each.evaluate("each => each.scrollWidth <= each.offsetWidth"), each.inner_text()
             assert inner["width"] > 0 and inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+
+
+def test_words_of_a_table_stay_whole_and_it_is_scrolled(visitor: Visitor) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 360, "height": 700})
+    visitor.answered("@table")
+    assert page.locator("th", has_text="milliseconds").first.bounding_box()["height"] < 50  # one line
+    assert page.locator(".wide").evaluate("each => each.scrollWidth > each.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_long_question_is_folded_until_it_is_wanted(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.answered("A word of many. " * 300 + "@hello")
+    text = page.locator(".bubble .text")
+    folded = text.bounding_box()["height"]
+    visitor.button("Show all of it").click()
+    assert text.bounding_box()["height"] > 2 * folded
+    visitor.button("Show less").click()
+    assert text.bounding_box()["height"] == folded
+    visitor.page.keyboard.press("Alt+n")
+    page.locator(".welcome").wait_for()
+    visitor.answered("@hello")
+    assert page.get_by_role("button", name="Show all of it").count() == 0
 
 
 def test_a_picture_for_a_model_that_takes_none_is_refused_plainly(visitor: Visitor, tmp_path: Path) -> None:
@@ -269,6 +295,10 @@ def test_conversations_are_searched_renamed_exported_deleted_and_imported(visito
     visitor.lists("@rainy", "@hello")
     page.fill("#search", "good day")
     visitor.lists("@hello")
+    page.fill("#search", "good night")
+    page.locator("#side").get_by_text("Nothing was found.").wait_for()
+    page.fill("#search", "good day")
+    visitor.lists("@hello")
     visitor.button("Rename, export or delete @hello").click()
     page.get_by_label("Name of the conversation").fill("Greetings")
     visitor.button("Rename").click()
@@ -280,7 +310,9 @@ def test_conversations_are_searched_renamed_exported_deleted_and_imported(visito
     download.value.save_as(path)
     for name in ("Greetings", "@rainy"):
         visitor.button(f"Rename, export or delete {name}").click()
-        visitor.button("Delete").click()
+        with page.expect_response(lambda answer: answer.request.method == "DELETE") as stored:
+            visitor.button("Delete").click()
+        assert stored.value.ok and "/v1/responses/" in stored.value.url
     visitor.lists()
     page.locator(".welcome").wait_for()
     page.set_input_files("#import", str(path))

@@ -11,6 +11,22 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import MODEL, Running, running
 from tests.page.visiting import Visitor
 
+# Each with the name of its plot. All but the answers that wait: in this server nobody has to.
+FIGURES = [
+    *("Throughput: generated /s", "Throughput: read /s", "First token: mean", "First token: p95"),
+    *("Between tokens: mean", "Between tokens: p95", "Queue: running", "Batch size: tokens a step"),
+    *("KV in use: tokens", "Prefix cache: held", "Cache hits: of prompt tokens"),
+]
+# Whether each of them has been above zero by now.
+MOVED = """(wanted) => {
+  window.moved ??= new Set();
+  for (const value of document.querySelectorAll(".plot .value")) {
+    const [number, name] = value.children;
+    const title = value.closest(".plot").querySelector("h3").textContent;
+    if (parseFloat(number.textContent) > 0) moved.add(`${title}: ${name.textContent}`);
+  }
+  return wanted.every((each) => moved.has(each));
+}"""
 EVIL = "<img src=x onerror=window.pwned=1>"
 
 
@@ -51,6 +67,22 @@ def test_the_plots_move(visitor: Visitor, server: Running) -> None:
     assert len(page.locator(".plot").all()) == 8
     label = page.locator(".plot svg[role=img]").first.get_attribute("aria-label")
     assert label is not None and label.startswith("Throughput: generated /s")
+
+
+def test_every_plot_shows_what_happens(visitor: Visitor, server: Running) -> None:
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            complete(server, "a prompt that comes again and again", 30)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        visitor.page.wait_for_function(MOVED, arg=FIGURES)
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])

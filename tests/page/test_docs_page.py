@@ -46,6 +46,8 @@ def test_the_search_finds_routes_by_their_fields(visitor: Visitor) -> None:
     visitor.page.locator("#status", has_text="routes").wait_for()
     paths = visitor.page.locator("#routes a").all_inner_texts()
     assert any("/v1/responses" in path for path in paths) and not any("/v1/embeddings" in path for path in paths)
+    first = visitor.page.locator("#post-v1-chat-completions tbody tr").first
+    assert first.inner_text().startswith("forced_tokens") and first.is_visible()
     visitor.page.fill("#filter", "<img src=x onerror=alert(1)>")
     visitor.page.get_by_text("Nothing has these words.").wait_for()
 

@@ -71,6 +71,20 @@ def test_what_is_not_loaded_says_what_it_needs(visitor: Visitor, server: PoolSer
     assert not visitor.page.get_by_text("where it lies").is_visible()
 
 
+@pytest.mark.parametrize("view", ["chat", "structure", "compare"])
+def test_a_long_name_pushes_nothing_out_of_a_phone(browser: Any, view: str) -> None:
+    names = ("short", "owner/a-model-with-a-name-that-goes-on-and-on-GGUF:Q4_K_M")
+    with pool_server(*(PoolEntry(name, Config()) for name in names)) as live:
+        visitor = Visitor(browser, live.live.url, viewport={"width": 360, "height": 740})
+        visitor.page.goto(f"{live.live.url}/#/{view}")
+        for name in names:
+            visitor.page.locator(".model-picker").first.select_option(name)
+            assert visitor.page.locator(".picker").first.evaluate("each => each.getBoundingClientRect().right") <= 360
+            assert visitor.page.locator(".view").evaluate("each => each.scrollWidth") <= 360
+            assert visitor.page.locator(".view > *").first.evaluate("each => each.scrollWidth <= each.clientWidth")
+        visitor.close()
+
+
 def test_a_load_that_fails_says_why(visitor: Visitor) -> None:
     broken = card(visitor, "broken")
     broken.get_by_role("button", name="Load").click()

@@ -118,6 +118,23 @@ def test_a_view_that_was_left_before_it_came_leaves_nothing_behind(browser: Any,
     visitor.context.close()
 
 
+def test_a_view_that_comes_late_takes_nobodys_place(browser: Any, server: Running) -> None:
+    visitor = Visitor(browser, "about:blank")
+    visitor.url = server.url
+    held: list[Any] = []
+    visitor.page.route("**/models.js", lambda route: held.append(route))
+    with visitor.page.expect_request("**/models.js"):
+        visitor.page.goto(f"{server.url}/#/models")
+    visitor.go("Tools")
+    visitor.page.locator("#tool-json").wait_for()
+    with visitor.page.expect_response("**/models.js") as answer:
+        held[0].continue_()
+    answer.value.finished()
+    wait_for_modules(visitor.page)
+    assert visitor.page.locator("#tool-json").count() == 1
+    visitor.context.close()
+
+
 def test_a_chosen_theme_stays(visitor: Visitor) -> None:
     page = visitor.page
     page.locator("#question").wait_for()

@@ -45,7 +45,9 @@ def test_a_schema_is_checked_as_one_types(visitor: Visitor) -> None:
     verdict(visitor, "It cannot be enforced")
     verdict(visitor, "/properties/tags/uniqueItems")
     verdict(visitor, "With strict off it is taken, without:")
-    visitor.page.locator(".verdict .place").click()
+    place = visitor.page.locator(".verdict .place")
+    assert place.inner_text() == "/properties/tags/uniqueItems"
+    place.click()
     selected = "(field) => field.value.slice(field.selectionStart, field.selectionEnd)"
     assert visitor.page.eval_on_selector(".editor textarea", selected) == '"uniqueItems"'
     visitor.page.uncheck("#strict")
@@ -80,6 +82,18 @@ def test_every_example_is_what_it_says(visitor: Visitor, kind: str) -> None:
         examples.select_option(label=title)
         verdict(visitor, "It cannot be enforced" if "cannot" in title else "It can be enforced.")
         assert page.input_value(".editor textarea") and page.input_value("#structure-question")
+
+
+def test_an_answer_goes_when_another_format_is_chosen(visitor: Visitor) -> None:
+    """It would stand there as if it matched that one."""
+    write(visitor, json.dumps(SHORT))
+    verdict(visitor, "It can be enforced.")
+    visitor.page.keyboard.press("Control+Enter")
+    visitor.page.locator(".proof .chip").wait_for()
+    visitor.page.get_by_role("tab", name="Regex").click()
+    verdict(visitor, "It can be enforced.")
+    assert visitor.page.locator(".answer .tokens").inner_text() == ""
+    assert visitor.page.locator(".proof .chip, .field").count() == 0
 
 
 def test_on_a_phone_the_answer_comes_into_view(browser: Any, server: Running) -> None:

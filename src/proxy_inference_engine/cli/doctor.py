@@ -17,7 +17,7 @@ from proxy_inference_engine.cli.choices import gpu_bytes, program, unused_gpu
 from proxy_inference_engine.cli.library import describe
 from proxy_inference_engine.cli.remote.running_server import address, find_server
 from proxy_inference_engine.cli.shelf.inventory import inventory, unfinished
-from proxy_inference_engine.cli.terminal import Style, paint
+from proxy_inference_engine.cli.terminal import Style, fitted, paint
 from proxy_inference_engine.config import Config, available_cores, available_memory
 from proxy_inference_engine.config.sizes import format_size
 from proxy_inference_engine.errors import PieError, StartupError
@@ -54,9 +54,9 @@ def doctor(config: Config, *, as_json: bool = False) -> int:
 
 def _print(diagnosis: Diagnosis) -> None:
     sign, style = _SIGNS[diagnosis.verdict]
-    print(f"{paint(sign, style)} {diagnosis.subject:<10}{diagnosis.finding}", flush=True)
+    print(f"{paint(sign, style)} {diagnosis.subject:<10}{fitted(diagnosis.finding, 12)}", flush=True)
     if diagnosis.advice:
-        print(f"  {'':<10}{paint('→', style)} {diagnosis.advice}")
+        print(f"  {'':<10}{paint('→', style)} {fitted(diagnosis.advice, 14)}", flush=True)
 
 
 def _examine(config: Config) -> Iterator[Diagnosis]:

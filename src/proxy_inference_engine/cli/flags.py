@@ -3,12 +3,14 @@ Config does.
 """
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from proxy_inference_engine import __version__
 from proxy_inference_engine.cli.commands import COMMANDS, SYNONYMS, Command, has_flag
+from proxy_inference_engine.cli.terminal import fitted
 from proxy_inference_engine.config.catalogue import SettingInfo, catalogue
 
 _EPILOG = "Every setting is also PIE_<NAME> in the environment or .env, and a key of pie.toml."
@@ -18,7 +20,8 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"pie: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        text = f"{message} (see `{self.prog} --help`)"
+        print(f"pie: {fitted(text, 5, sys.stderr)}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -27,7 +30,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     Exits with 2 when wrong.
     """
-    return build_parser().parse_args(arguments)
+    parser = build_parser()
+    if arguments and not arguments[0].startswith("-"):
+        _check_command(parser, arguments[0])
+    return parser.parse_args(arguments)
+
+
+def _check_command(parser: _Parser, name: str) -> None:
+    """Shorter than argparse's own words, which name every command, and with what was probably meant."""
+    names = [command.name for command in COMMANDS] + list(SYNONYMS)
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    parser.error(f"there is no command {name!r}{meant}")
 
 
 def build_parser() -> argparse.ArgumentParser:

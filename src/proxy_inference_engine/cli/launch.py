@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy_inference_engine.cli.choices import program
 from proxy_inference_engine.cli.client_settings import ClientName, ClientSettings, Offer, exports, settings_for
 from proxy_inference_engine.cli.remote.running_server import need_server
-from proxy_inference_engine.cli.terminal import paint
+from proxy_inference_engine.cli.terminal import fitted, paint
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 
@@ -64,7 +64,7 @@ def _print(settings: ClientSettings, client: ClientName, is_written: bool) -> No
         if settings.environment:
             print(f"\n{paint('Or, without a file', 'bold')}\n\n{exports(settings.environment)}\n{settings.command}")
     for note in settings.notes:
-        print(paint(f"\nNote: {note}.", "yellow"))
+        print("\n" + paint(fitted(f"Note: {note}.", 0), "yellow"))
 
 
 def _document(settings: ClientSettings, is_written: bool) -> dict[str, object]:

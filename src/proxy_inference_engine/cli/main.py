@@ -11,10 +11,13 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proxy_inference_engine import __version__
 from proxy_inference_engine.errors import PieError
+
+if TYPE_CHECKING:  # `pie --version` does not wait for pydantic
+    from proxy_inference_engine.config import Config
 
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
@@ -92,10 +95,24 @@ def _configured(function: Callable[..., int], settings: dict[str, Any], own: dic
     try:
         return function(config, **own)
     except NoModel:
-        from proxy_inference_engine.cli.choices import no_model
+        return _without_model(function, config, own)
 
-        print(no_model(config), file=sys.stderr)
+
+def _without_model(function: Callable[..., int], config: "Config", own: dict[str, Any]) -> int:
+    """Says which models there are; a person at a terminal may have the smallest at once."""
+    from proxy_inference_engine.cli.choices import no_model
+    from proxy_inference_engine.cli.progress import ProgressLine
+    from proxy_inference_engine.cli.terminal import agrees, is_terminal
+    from proxy_inference_engine.models.download.model import obtain
+    from proxy_inference_engine.models.resolve import BUNDLED_WORD
+
+    print(no_model(config), file=sys.stderr)
+    is_asked = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not config.offline
+    if not is_asked or not agrees("\nDownload the 89 MiB for trying out, and go on with it?"):
         return 1
+    with ProgressLine() as line:
+        obtain(config.model_copy(update={"model": BUNDLED_WORD}), line)
+    return function(config, **own)
 
 
 def _leave_now() -> None:
@@ -108,5 +125,7 @@ def _leave_now() -> None:
 
 
 def _complain(message: str) -> int:
-    print(f"pie: {' '.join(message.split())}", file=sys.stderr)
+    from proxy_inference_engine.cli.terminal import fitted
+
+    print(f"pie: {fitted(' '.join(message.split()), 5, sys.stderr)}", file=sys.stderr)
     return 1

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from proxy_inference_engine.cli.terminal import fitted, paint
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.load import load_words
 from proxy_inference_engine.served.family import fit_family
 from proxy_inference_engine.state_machine.machine import MachineBuilder, choose_spacing
-from proxy_inference_engine.state_machine.schema_report import Trial, Walk, spread
+from proxy_inference_engine.state_machine.schema_report import Compilation, Trial, Walk, advise, spread
 
 _CONTEXT_CHARS = 40
 
@@ -52,8 +53,7 @@ def _one(trial: Trial, path: str, instances: Sequence[str]) -> int:
     document = _read(path)
     found = trial.compile(document)
     if found.machine is None:
-        print(f"{path}: cannot be enforced.\n  {found.error}")
-        _print_relaxed(trial, document)
+        _print_refusal(trial, path, document, found)
         return 1
     print(f"{path}: can be enforced. Compiled in {found.compile_ms:.1f} ms.")
     walks = [(name, trial.walk(found.machine, _read(name))) for name in instances]
@@ -65,10 +65,15 @@ def _one(trial: Trial, path: str, instances: Sequence[str]) -> int:
     return 0 if all(walk.is_accepted for _, walk in walks) else 1
 
 
-def _print_relaxed(trial: Trial, document: Any) -> None:
-    lenient = trial.compile(document, is_strict=False)
-    if lenient.machine is not None:
-        print("  With strict: false it is taken, without: " + ", ".join(lenient.machine.relaxed))
+def _print_refusal(trial: Trial, path: str, document: Any, found: Compilation) -> None:
+    """Why, what to write instead, and what would be left of it with `strict: false`."""
+    lenient = trial.compile(document, is_strict=False).machine
+    print(f"{path}: cannot be enforced.\n  {fitted(str(found.error), 2)}")
+    advice = advise(found.place, can_relax=lenient is not None)
+    if advice is not None:
+        print(f"  {paint('→', 'yellow')} {fitted(advice, 4)}")
+    if lenient is not None:
+        print("  " + fitted(f"With strict: false it is taken, without: {', '.join(lenient.relaxed)}", 2))
 
 
 def _describe(walk: Walk) -> str:

@@ -40,9 +40,12 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def fitted(text: str, indent: int) -> str:
-    """Broken between words where a terminal would break within one; further lines begin as far in as the first does."""
-    if not is_terminal(sys.stdout):
+def fitted(text: str, indent: int, stream: TextIO | None = None) -> str:
+    """Broken between words where a terminal would break within one; further lines begin as far in as the first does.
+
+    For stdout, unless another stream is named.
+    """
+    if not is_terminal(sys.stdout if stream is None else stream):
         return text
     room = max(20, width() - indent)
     return f"\n{' ' * indent}".join(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False))

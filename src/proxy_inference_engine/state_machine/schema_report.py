@@ -136,9 +136,9 @@ _ADVICE = {
 _LEAVE_OUT = "Leave it out and check it afterwards, or send strict: false: everything else still binds then."
 
 
-def advise(place: SchemaProblem | None) -> str | None:
-    """What to write instead, where the problem lies in a schema."""
-    return None if place is None else _ADVICE.get(place.keyword, _LEAVE_OUT)
+def advise(place: SchemaProblem | None, *, can_relax: bool) -> str | None:
+    """What to write instead, where the problem lies in a schema. `can_relax`: with strict: false it would be taken."""
+    return None if place is None else _ADVICE.get(place.keyword, _LEAVE_OUT if can_relax else None)
 
 
 def spread(values: list[float]) -> dict[str, float]:

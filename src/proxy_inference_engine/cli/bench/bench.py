@@ -47,11 +47,13 @@ def bench(
         for level in levels:
             results.append(measure(server.connection, load, level, advance))
     title = f"{load.model}: {results[0].num_prompt_tokens} tokens in, {tokens} out"
-    Path(svg).write_text(picture(results, title), encoding="utf-8")
     if as_json:
         print(json.dumps({"model": load.model, "results": [asdict(result) for result in results], "svg": svg}))
-        return 0
-    print(f"{paint(title, 'bold')}\n\n{_table(results)}\n\n{bars(results)}\n\nThe same as a picture: {svg}")
+    else:
+        print(f"{paint(title, 'bold')}\n\n{_table(results)}\n\n{bars(results)}\n")
+    Path(svg).write_text(picture(results, title), encoding="utf-8")  # once all that was measured is shown
+    if not as_json:
+        print(f"The same as a picture: {svg}")
     return 0
 
 

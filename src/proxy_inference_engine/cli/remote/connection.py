@@ -5,7 +5,7 @@ import http.client
 import json
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from proxy_inference_engine import __version__
 from proxy_inference_engine.errors import PieError, StartupError
@@ -31,10 +31,12 @@ class ServerConnection:
     """A server's address and the key for it. Each call opens a connection of its own, so any thread may call."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """Raises StartupError for what is no address."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        """Raises StartupError for what is no address, and for a key that no header can hold."""
+        parts = _parts(url)
+        if parts is None:
             raise StartupError(f"server: {url!r} is no address; http://127.0.0.1:8000 is one")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise StartupError("client_key: there are signs in it that no API key has")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
         self.key = key
         self._parts = urlsplit(self.url)
@@ -90,6 +92,16 @@ class ServerConnection:
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         return headers
+
+
+def _parts(url: str) -> SplitResult | None:
+    """None where it is no address that HTTP could be spoken with."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        return None
+    return parts if is_address and url.isprintable() and " " not in url else None
 
 
 def _datas(response: http.client.HTTPResponse) -> Iterator[str]:

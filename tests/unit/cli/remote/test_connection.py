@@ -109,7 +109,16 @@ def test_streams_that_end_well_and_badly() -> None:
         connection.get("/good")
 
 
-@pytest.mark.parametrize("url", ["", "ftp://here", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://here", "http://", "a b", "http://a b/v1", "here:99999", "here:x", "here:0", "http://[::1", "a\nb"],
+)
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(StartupError, match="no address"):
         ServerConnection(url)
+
+
+@pytest.mark.parametrize("key", ["a\nb", "schlüssel", "\x00"])
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(StartupError, match="no API key"):
+        ServerConnection("http://127.0.0.1:9", key)

@@ -29,12 +29,13 @@ def _check(body: FormatCheck, model: ServedModel, tenant: str) -> dict[str, Any]
     texts = [_text(trial, instance, output, number) for number, instance in enumerate(body.instances)]
     found = trial.build(_demand(output, body), tenant)
     walks = [] if found.machine is None else _walks(trial, found.machine, texts)
+    relaxed = _relaxed(trial, found, output, body, tenant)
     return {
         "object": "format.check",
         "model": model.id,
         "is_enforceable": found.machine is not None,
-        "problem": _problem(found),
-        "relaxed": _relaxed(trial, found, output, body, tenant),
+        "problem": _problem(found, can_relax=bool(relaxed)),
+        "relaxed": relaxed,
         "compile_ms": round(found.compile_ms, 3),
         "grammar_chars": _grammar_chars(found),
         "mask_us": spread([each for walk in walks for each in walk.mask_us]),
@@ -67,7 +68,7 @@ def _walks(trial: Trial, machine: Machine, texts: list[str]) -> list[Walk]:
     return [trial.walk_text(machine, text) for text in texts]
 
 
-def _problem(found: Compilation) -> dict[str, Any] | None:
+def _problem(found: Compilation, *, can_relax: bool) -> dict[str, Any] | None:
     if found.error is None:
         return None
     place = found.place
@@ -75,7 +76,7 @@ def _problem(found: Compilation) -> dict[str, Any] | None:
         "path": None if place is None else shorten(place.path, _MAX_REASON),
         "keyword": None if place is None or not place.keyword else shorten(place.keyword),
         "reason": shorten(found.error if place is None else place.reason, _MAX_REASON),
-        "advice": advise(place),
+        "advice": advise(place, can_relax=can_relax),
     }
 
 

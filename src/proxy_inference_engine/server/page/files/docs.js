@@ -31,6 +31,7 @@ function kindOf(schema) {
 class Page {
   constructor(document_) {
     this.document = document_;
+    this.wanted = [];
     this.operations = Object.entries(document_.paths).flatMap(([path, methods]) =>
       METHODS.filter((method) => methods[method]).map((method) => ({ path, method, ...methods[method] })),
     );
@@ -53,7 +54,7 @@ class Page {
   table(name, depth, above) {
     const schema = this.schema(name);
     const needed = new Set(schema.required ?? []);
-    const rank = ([field, each]) => (needed.has(field) ? 0 : IDLE.test(each.description ?? "") ? 2 : 1);
+    const rank = ([field, each]) => (this.isWanted(field) ? -1 : needed.has(field) ? 0 : IDLE.test(each.description ?? "") ? 2 : 1);
     const sorted = Object.entries(schema.properties ?? {}).toSorted((a, b) => rank(a) - rank(b));
     const rows = sorted.map(([field, each]) => this.row(field, each, needed.has(field), depth, above));
     if (!rows.length) return element("p", { class: "quiet", textContent: "Anything." });
@@ -86,10 +87,15 @@ class Page {
         : null;
     return element(
       "tr",
-      {},
+      { class: this.isWanted(field) ? "wanted" : null },
       element("td", {}, field, ...marks),
       element("td", {}, schema.description ?? "", refused, ...below.map((each) => this.more(each, depth + 1, new Set([...above, each])))),
     );
+  }
+
+  // A field that is searched for comes first, and is marked.
+  isWanted(field) {
+    return this.wanted.some((word) => field.toLowerCase().includes(word));
   }
 
   // Objects inside objects are drawn when somebody opens them.
@@ -141,12 +147,20 @@ class Page {
 
   // What is asked for: routes whose path, summary or fields have the words.
   found(words) {
-    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+    this.wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
     return this.operations.filter((each) => {
       const body = named(each.requestBody?.content["application/json"].schema);
       each.words ??= [each.path, each.summary, each.tags[0], ...(body ? this.words(body) : [])].join(" ").toLowerCase();
-      return wanted.every((word) => each.words.includes(word));
+      return this.wanted.every((word) => each.words.includes(word));
     });
+  }
+
+  // The meaning of a field that is searched for is in sight at once; every other route has it a click away.
+  openFirst(found) {
+    const bodyOf = (each) => this.schema(named(each.requestBody?.content["application/json"].schema));
+    const has = (each) => Object.keys(bodyOf(each)?.properties ?? {}).some((field) => this.isWanted(field));
+    const first = found.find(has);
+    if (first) document.getElementById(idOf(first.method, first.path)).querySelector(":scope > details").open = true;
   }
 
   show(words = "") {
@@ -179,7 +193,8 @@ class Page {
         found.length ? null : element("p", { class: "quiet", textContent: "Nothing has these words." }),
       ),
     );
-    $("status").textContent = words ? `${found.length} routes` : "";
+    if (words) this.openFirst(found);
+    $("status").textContent = words ? `${found.length} route${found.length === 1 ? "" : "s"}` : "";
   }
 }
 

@@ -35,6 +35,7 @@ export function talkList(chat) {
   const { context } = chat;
   const search = element("input", { id: "search", type: "search", placeholder: "Search conversations", "aria-label": "Search conversations" });
   const rows = element("ul", { id: "talks" });
+  const none = element("p", { class: "quiet", role: "status" });
   const file = element("input", { id: "import", type: "file", accept: "application/json,.json", "aria-label": "Import conversations" });
 
   function show() {
@@ -48,6 +49,7 @@ export function talkList(chat) {
         ),
       ),
     );
+    none.textContent = search.value.trim() ? "Nothing was found." : "";
   }
 
   search.addEventListener("input", show);
@@ -73,7 +75,7 @@ export function talkList(chat) {
       ),
     ),
     search,
-    element("nav", { "aria-label": "Conversations" }, rows),
+    element("nav", { "aria-label": "Conversations" }, rows, none),
     element(
       "div",
       { class: "row tight" },

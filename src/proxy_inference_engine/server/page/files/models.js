@@ -118,7 +118,6 @@ function makeCard(first, { act, closer, context }) {
   });
   const look = element("button", {
     type: "button",
-    class: "plain",
     textContent: "Does it fit?",
     onclick: () => fit.replaceChildren(fitElement(model.id, context)),
   });

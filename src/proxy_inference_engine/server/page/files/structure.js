@@ -84,7 +84,8 @@ export function mount(root, context) {
         element(
           "section",
           { class: "stack", "aria-label": "The format" },
-          element("div", { class: "row" }, tabs, element("span", { class: "grow" }), strictLabel, examples),
+          tabs,
+          element("div", { class: "row" }, examples, element("span", { class: "grow" }), strictLabel),
           code.element,
           told,
           element("div", { class: "ask" }, question, go),
@@ -141,7 +142,12 @@ export function mount(root, context) {
     }
   }
 
+  function clear() {
+    for (const place of [tokens, rows, proof, counts]) place.replaceChildren();
+  }
+
   function show(next, example = null) {
+    if ((next !== kind || example) && !answering) clear(); // it was under another format
     kind = next;
     for (const tab of tabs.children) {
       const isMine = tab.dataset.kind === kind;
@@ -178,10 +184,7 @@ export function mount(root, context) {
       wanted,
       began: performance.now(),
     };
-    tokens.replaceChildren();
-    rows.replaceChildren();
-    proof.replaceChildren();
-    counts.textContent = "";
+    clear();
     showGo();
     if (answer.getBoundingClientRect().top > innerHeight / 2) answer.scrollIntoView(); // on a phone it is below
     const body = {

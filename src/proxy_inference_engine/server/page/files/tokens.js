@@ -8,7 +8,10 @@ const percent = (logprob) => {
   const share = Math.exp(logprob) * 100;
   return share >= 99.95 ? "100 %" : share >= 1 ? `${share.toFixed(1)} %` : share >= 0.01 ? `${share.toFixed(2)} %` : "< 0.01 %";
 };
-const shown = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll(" ", "␣") || "(nothing)";
+// What cannot be seen is written as a program would.
+const escaped = (sign) => `\\x${sign.codePointAt(0).toString(16).padStart(2, "0")}`;
+const shown = (text) =>
+  text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll(" ", "␣").replace(/[\0-\x1f\x7f]/g, escaped) || "(nothing)";
 const level = (logprob) => LEVELS.filter((bound) => Math.exp(logprob) < bound).length;
 
 // The text of some tokens; null where they end within a character.

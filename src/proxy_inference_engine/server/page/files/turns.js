@@ -9,15 +9,17 @@ import { tokenView } from "./tokens.js";
 
 const SLOW = 4; // after a paint that took t, the next comes 4 t later at the earliest
 
+const whole = (number) => number.toLocaleString("en");
+
 // What happened, in words.
 export function figures(turn) {
   const told = [];
   const { tokens, perSecond, firstMs, input, cached } = turn.figures ?? {};
-  if (typeof tokens === "number") told.push(`${tokens} tokens`);
-  if (typeof perSecond === "number") told.push(`${perSecond.toFixed(perSecond < 10 ? 1 : 0)} tokens/s`);
+  if (typeof tokens === "number") told.push(`${whole(tokens)} tokens`);
+  if (typeof perSecond === "number") told.push(`${perSecond < 10 ? perSecond.toFixed(1) : whole(Math.round(perSecond))} tokens/s`);
   if (typeof firstMs === "number")
     told.push(`first after ${firstMs < 1000 ? `${Math.round(firstMs)} ms` : `${(firstMs / 1000).toFixed(1)} s`}`);
-  if (typeof input === "number") told.push(`${cached} of ${input} prompt tokens cached`);
+  if (typeof input === "number") told.push(`${whole(cached)} of ${whole(input)} prompt tokens cached`);
   if (turn.isCut) told.push("cut at the limit");
   if (turn.isStopped) told.push("stopped");
   return told.join(" · ");
@@ -151,12 +153,29 @@ function answerTools(turn, chat, show) {
   return [...tools, element("span", { class: "figures", textContent: told })];
 }
 
+// What somebody pasted does not push the answer out of sight: more than that is folded until it is wanted.
+const [FOLDED_CHARACTERS, FOLDED_LINES] = [800, 12];
+
+function asked(text) {
+  const whole = element("div", { class: "text", textContent: text });
+  if (text.length <= FOLDED_CHARACTERS && text.split("\n").length <= FOLDED_LINES) return whole;
+  const button = element("button", { type: "button", class: "plain small unfold" });
+  const turn = (isFolded) => {
+    whole.classList.toggle("folded", isFolded);
+    button.setAttribute("aria-expanded", String(!isFolded));
+    button.textContent = isFolded ? "Show all of it" : "Show less";
+  };
+  button.addEventListener("click", () => turn(!whole.classList.contains("folded")));
+  turn(true);
+  return [whole, button];
+}
+
 export function questionElement(turn, chat) {
   const said = element(
     "div",
     { class: "bubble" },
     (turn.pictures ?? []).map(thumbnail),
-    element("div", { class: "text", textContent: turn.text }),
+    asked(turn.text),
   );
   const foot = element(
     "footer",

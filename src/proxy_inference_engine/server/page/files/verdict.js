@@ -52,7 +52,7 @@ export const verdict = {
     const { problem } = found;
     const where = place(problem, editor);
     return [
-      line("bad", icon("close"), element("strong", { textContent: "It cannot be enforced" }), where ? " at " : ".", where),
+      line("bad", icon("close"), element("strong", { textContent: where ? "It cannot be enforced at" : "It cannot be enforced." }), where),
       line("", problem.reason),
       ...(problem.advice ? [line("advice", icon("edit"), problem.advice)] : []),
       ...relaxed(found),
