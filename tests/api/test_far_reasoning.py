@@ -16,7 +16,8 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.served.model import ServedModel
 from tests.api.running import listening
 from tests.api.test_far_model import CONFIG, FAR, FORMAT, HELLO, NEAR, WEATHER
-from tests.api.test_reasoning import CLOSE_ID, MARKERS, OPEN_ID, OPENING, QUIET
+from tests.api.test_reasoning import CLOSE_ID, OPEN_ID, QUIET
+from tests.api.writing import MARKERS, OPENING
 from tests.far import CONTEXT, FarSide, far_model, far_side
 from tests.polling import wait_until
 

@@ -19,8 +19,8 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.store import Store
 from tests.api.running import MODEL, Running, running
 from tests.api.test_leaving import send_request
-from tests.api.test_reasoning import OPENING
-from tests.api.test_responses import ASK, EXTRA, MARKERS, PING, QUIET, WEATHER, ask, frames, read
+from tests.api.test_responses import ASK, EXTRA, PING, QUIET, WEATHER, ask, frames, read
+from tests.api.writing import MARKERS, OPENING
 from tests.polling import HANG_S, wait_until
 
 UNKNOWN = "resp_" + "0" * 32

@@ -15,7 +15,6 @@ from tests.api.test_responses import (
     ASK,
     CLOSING,
     EXTRA,
-    MARKERS,
     PING,
     QUIET,
     ask,
@@ -25,6 +24,7 @@ from tests.api.test_responses import (
     read,
     timeless,
 )
+from tests.api.writing import MARKERS
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.types import Failed, Limits, Logprob, Request, Sampling, Token
 from tests import vllm
 from tests.api.running import Listening, listening
-from tests.api.test_reasoning import OPENING
+from tests.api.writing import OPENING
 from tests.model.conftest import make_runner
 from tests.model.reference import f32_weights
 from tests.polling import until, wait_until

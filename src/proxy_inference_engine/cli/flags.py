@@ -46,7 +46,7 @@ def _check_command(parser: _Parser, name: str) -> None:
     parser.error(f"there is no command {name!r}{meant}")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> _Parser:
     parser = _Parser(
         prog="pie",
         description="Proxy Inference Engine: a local inference server for language models.",

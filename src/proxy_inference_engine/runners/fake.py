@@ -229,7 +229,7 @@ class FakeRunner:
         *,
         lanes: Sequence[Lane] = (Lane(16, 1024), Lane(1, 8192)),
         step_seconds: Callable[[int], float] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         on_forward: Callable[[Sequence[Row]], None] | None = None,
         on_copy: Callable[[], None] | None = None,
         poison_id: int | None = None,

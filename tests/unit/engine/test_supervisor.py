@@ -22,20 +22,18 @@ from tests.clock import Clock
 from tests.polling import HANG_S, until
 from tests.requests import make_request
 from tests.unit.engine.driven import ENDLESS, alone
-from tests.unit.engine.test_worker import Start, start
 from tests.unit.engine.threads import (
     FOREVER,
     LANES,
     BreakableClock,
     Gate,
+    Start,
     everything,
     failure,
     is_forgotten,
     slow,
     token_ids,
 )
-
-__all__ = ["start"]
 
 LATE, LOST = 12, 35  # seconds of silence
 

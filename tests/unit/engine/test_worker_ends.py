@@ -10,10 +10,7 @@ from proxy_inference_engine.types import Sampling
 from tests.polling import HANG_S, until, wait_until
 from tests.requests import make_request
 from tests.unit.engine.driven import Faults
-from tests.unit.engine.test_worker import Start, start
-from tests.unit.engine.threads import FOREVER, BreakableClock, Gate, everything, failure, is_forgotten, slow
-
-__all__ = ["start"]
+from tests.unit.engine.threads import FOREVER, BreakableClock, Gate, Start, everything, failure, is_forgotten, slow
 
 
 async def test_a_failure_reaches_a_stream_that_just_cancelled_its_first_choice(start: Start) -> None:

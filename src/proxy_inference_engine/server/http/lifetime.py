@@ -135,7 +135,8 @@ class StallWatch:
 
     @property
     def num_unsent(self) -> int:
-        return self._transport.get_write_buffer_size()
+        num_unsent: int = self._transport.get_write_buffer_size()
+        return num_unsent
 
     @property
     def silent_s(self) -> float:

@@ -96,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self.watch.begin()
-        drop_unread(each.watch for each in self.connections)  # type: ignore[attr-defined]  # all are ours
+        drop_unread(each.watch for each in self.connections)  # type: ignore[union-attr]  # all are ours
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -69,7 +69,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self.watch.begin()
-        drop_unread(each.watch for each in self.connections)  # type: ignore[attr-defined]  # all are ours
+        drop_unread(each.watch for each in self.connections)  # type: ignore[union-attr]  # all are ours
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
