@@ -1,14 +1,17 @@
 """Imports point down, libraries stay in their folders, files and functions stay small. Each failure names a line."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = "proxy_inference_engine"
-SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / PACKAGE
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -201,7 +204,7 @@ def test_source_follows_the_rules() -> None:
     found = [
         line
         for path in paths
-        for line in violations(module_name(path), path.read_text(), str(path.relative_to(SOURCE.parents[1])))
+        for line in violations(module_name(path), path.read_text(), str(path.relative_to(ROOT)))
     ]
     assert not found, "\n" + "\n".join(found)
 
@@ -225,16 +228,52 @@ def type_names(tree: ast.Module) -> Iterator[str]:
             yield name
 
 
-def test_a_type_name_means_one_thing() -> None:
+@cache
+def homes_of_types() -> dict[str, list[str]]:
+    """The modules that have a type of each name."""
     homes: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         for name in type_names(ast.parse(path.read_text())):
             homes.setdefault(name, []).append(module_name(path))
-    twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    return homes
+
+
+def test_a_type_name_means_one_thing() -> None:
+    twice = {name: modules for name, modules in homes_of_types().items() if len(modules) > 1}
     mirrored = {
         name for name in MIRRORED if sorted(module.split(".")[1] for module in twice[name]) == ["llama_cpp", "mlx"]
     }
     assert twice.keys() - mirrored == set(), {name: twice[name] for name in twice.keys() - mirrored}
+
+
+# Where the words of each part of docs/words.md may be the names of types: there alone, so that a word means one thing.
+ROOMS_OF_WORDS = {
+    "At the edge": {"server", "pool", "served", "engine.base", "cli.talk", "models.fit", "interaction", "types"},
+    "What the answer may be": {"formats", "state_machine", "types"},
+    "In the engine": {"engine", "served.stream", "runners.base", "runners.llama_cpp.product", "types"},
+    "In the cache": {"cache", "runners.base"},
+    "On the way back": {"output", "served", "server.http", "types"},
+    "What is kept": {"store", "server.apis"},
+}
+
+
+def words_by_part(text: str) -> dict[str, list[str]]:
+    parts = re.findall(r"^## (.*)\n((?:(?!## ).*\n?)*)", text, re.MULTILINE)
+    return {title: ", ".join(re.findall(r"^\*\*(.+?)\*\*", part, re.MULTILINE)).split(", ") for title, part in parts}
+
+
+def test_a_type_has_no_word_s_name_that_means_something_else() -> None:
+    words = words_by_part((ROOT / "docs" / "words.md").read_text(encoding="utf-8"))
+    assert words.keys() == ROOMS_OF_WORDS.keys()
+    assert sum(map(len, words.values())) > 60
+    strange = [
+        f"{module}: {name} is a word of {part!r}"
+        for part, names in words.items()
+        for name in set(names) - MIRRORED
+        for module in homes_of_types().get(name, ())
+        if not any(is_within(module, room) for room in ROOMS_OF_WORDS[part])
+    ]
+    assert strange == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from proxy_inference_engine.engine.deferral import Deferral
 from proxy_inference_engine.engine.drafts.draft_model import Drafting
 from proxy_inference_engine.engine.stats import Stats
 from proxy_inference_engine.sampling.sampler import BARE, NUCLEUS, PLAIN, UNFILTERED, Sampler
-from proxy_inference_engine.state_machine.demand import Choice, Demand
+from proxy_inference_engine.state_machine.demand import Demand, ListedText
 from proxy_inference_engine.types import STEP_PARAMETERS, Limits, Request, Sampling, Shortcut
 from tests.clock import Clock
 from tests.deferred import DeferredChooser
@@ -92,7 +92,7 @@ def test_a_device_gets_no_sampling_and_no_request_with_a_new_field() -> None:
 
 def test_nothing_is_forced_unseen_with_a_new_field() -> None:
     """Each token then comes from a pass of its own; the answer is the same."""
-    request = constrained(Demand(output=Choice((f"a{FORCED}", f"b{FORCED}"))), max_tokens=40)
+    request = constrained(Demand(output=ListedText((f"a{FORCED}", f"b{FORCED}"))), max_tokens=40)
     driven, seen = Driven(), Driven()
     answer = driven.run(request).token_ids
     assert seen.run(wider(request, added=1.0)).token_ids == answer == alone(request).token_ids

@@ -87,7 +87,7 @@ class Signs(Protocol):
     def cpu_s(self) -> float: ...
 
 
-class Watch:
+class PulseWatch:
     """Looks at a pulse a few times a second. `quiet_s` is how long there was no beat, as far as the watcher knows."""
 
     def __init__(self, pulse: Signs, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from traceback import extract_stack
 
 from proxy_inference_engine.engine.embedding import EmbeddingQueue
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.life import EngineLife, Pulse, Stop, Watch
+from proxy_inference_engine.engine.life import EngineLife, Pulse, PulseWatch, Stop
 from proxy_inference_engine.errors import EngineFailure, PieError, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Supervisor:
     def _begin(self, engine: StepEngine) -> EngineLife:
         """The first life of an engine."""
         self._pulse = Pulse(self._clock)
-        self._watch = Watch(self._pulse, self._clock)
+        self._watch = PulseWatch(self._pulse, self._clock)
         embeddings = EmbeddingQueue(engine.runner.embedder, step_target_s=engine.pace.target_s)
         self.life = EngineLife(engine, embeddings, self._pulse)
         return self.life

@@ -28,7 +28,7 @@ class JsonSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ListedText:
     """One text of a list."""
 
     choices: tuple[str, ...]
@@ -41,7 +41,7 @@ class TextWithout:
     strings: tuple[str, ...]
 
 
-OutputFormat = AnyText | TextWithout | JsonObject | JsonSchema | TextGrammar | Choice
+OutputFormat = AnyText | TextWithout | JsonObject | JsonSchema | TextGrammar | ListedText
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from proxy_inference_engine.state_machine.arguments import ArgumentGrammar
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar
 from proxy_inference_engine.state_machine.compiler import Compiler
 from proxy_inference_engine.state_machine.demand import (
-    Choice,
     Demand,
     InvalidDemand,
     JsonObject,
     JsonSchema,
+    ListedText,
     SchemaProblem,
     TextWithout,
 )
@@ -259,7 +259,7 @@ class MachineBuilder:
         match root.structured.format:
             case TextGrammar() as grammar:
                 return text_rule(lark, grammar)
-            case Choice(choices):
+            case ListedText(choices):
                 return choice_rule(lark, choices)
             case TextWithout(strings):
                 return without_rule(lark, strings)

@@ -16,11 +16,11 @@ from proxy_inference_engine.formats.syntax import CallSyntax, Channels, Thinking
 from proxy_inference_engine.interaction import TextGrammar, Tool
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
-    Choice,
     Demand,
     InvalidDemand,
     JsonObject,
     JsonSchema,
+    ListedText,
     TextWithout,
 )
 from proxy_inference_engine.state_machine.vocabulary import Lark, pattern
@@ -55,7 +55,7 @@ class ToolCalls:
 class StructuredOutput:
     """Text that a grammar of the client's binds."""
 
-    format: TextWithout | JsonObject | JsonSchema | TextGrammar | Choice
+    format: TextWithout | JsonObject | JsonSchema | TextGrammar | ListedText
 
 
 @dataclass(frozen=True, slots=True)

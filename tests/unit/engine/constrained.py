@@ -7,7 +7,7 @@ from typing import Any
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Tool
 from proxy_inference_engine.runners.fake import ByteTokenizer
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ListedText, ToolChoice
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder
 from proxy_inference_engine.types import Limits, Request, Sampling
 from tests.unit.engine.driven import Heard
@@ -63,7 +63,7 @@ def brief(heard: Heard) -> tuple[list[int], str]:
 DEMANDS = {
     "record": Demand(output=JsonSchema(RECORD)),
     "object": Demand(output=JsonSchema({"type": "array", "items": {"type": "boolean"}, "minItems": 3, "maxItems": 9})),
-    "choice": Demand(output=Choice((FORCED + "yes", FORCED + "no", "else"))),
+    "choice": Demand(output=ListedText((FORCED + "yes", FORCED + "no", "else"))),
     "call": Demand(tools=(NOTE,), tool_choice=ToolChoice("required"), is_parallel=False),
     "calls": Demand(tools=(NOTE,), tool_choice=ToolChoice("required")),
     "auto": Demand(tools=(NOTE,)),

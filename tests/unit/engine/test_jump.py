@@ -12,7 +12,7 @@ from proxy_inference_engine.engine.sequence import MAX_JUMP
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import TURN_END, ByteTokenizer, FakeRunner
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ListedText
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.types import Limits, Request
 from tests.unit.engine.constrained import DEMANDS, FORCED, PROMPT, RECORD, brief, constrained, text_of
@@ -106,7 +106,7 @@ def test_a_model_that_wants_to_end_cannot_end_early() -> None:
 def test_a_forced_run_takes_one_pass() -> None:
     passes: list[int] = []
     runner = FakeRunner(end_bias=ENDLESS, on_forward=lambda rows: passes.append(len(rows[0].ids)))
-    heard = Driven(runner, max_cache_bytes=0).run(constrained(Demand(output=Choice((FORCED + "a", FORCED + "b")))))
+    heard = Driven(runner, max_cache_bytes=0).run(constrained(Demand(output=ListedText((FORCED + "a", FORCED + "b")))))
     assert text_of(heard)[: len(FORCED)] == FORCED and len(heard.tokens) == len(FORCED) + 1
     assert passes == [len(PROMPT) + len(FORCED)], "the forced beginning is computed with the prompt"
 
@@ -115,7 +115,7 @@ def test_what_follows_a_choice_is_computed_with_it() -> None:
     passes: list[int] = []
     runner = FakeRunner(end_bias=ENDLESS, on_forward=lambda rows: passes.append(len(rows[0].ids)))
     choices = tuple(f"{letter}{FORCED}{end}" for letter in "ab" for end in "xy")
-    heard = Driven(runner, max_cache_bytes=0).run(constrained(Demand(output=Choice(choices))))
+    heard = Driven(runner, max_cache_bytes=0).run(constrained(Demand(output=ListedText(choices))))
     assert text_of(heard) in choices
     assert passes == [len(PROMPT), 1 + len(FORCED)]
 
@@ -124,7 +124,7 @@ def test_a_jump_that_is_longer_than_one_is_computed_in_chunks() -> None:
     long = "x" * (5 * MAX_JUMP)
     passes: list[int] = []
     runner = FakeRunner(end_bias=ENDLESS, on_forward=lambda rows: passes.append(sum(len(row.ids) for row in rows)))
-    request = constrained(Demand(output=Choice(tuple(f"{letter}{long}{end}" for letter in "ab" for end in "xy"))))
+    request = constrained(Demand(output=ListedText(tuple(f"{letter}{long}{end}" for letter in "ab" for end in "xy"))))
     heard = Driven(runner, max_cache_bytes=0).run(request)
     assert len(heard.tokens) == len(long) + 2
     assert max(passes) <= runner.max_batch_tokens
@@ -138,7 +138,7 @@ def test_many_jumping_rows_stay_within_a_batch(num_forced: int) -> None:
     runner = FakeRunner(lanes=lanes, end_bias=ENDLESS, on_forward=lambda rows: passes.append(_num_ids(rows)))
     runner.max_batch_tokens = 96
     driven = Driven(runner)
-    output = Choice(tuple(f"{letter}{'x' * num_forced}{end}" for letter in "ab" for end in "xy"))
+    output = ListedText(tuple(f"{letter}{'x' * num_forced}{end}" for letter in "ab" for end in "xy"))
     requests = [constrained(Demand(output=output), id=f"r{seed}", seed=seed) for seed in range(40)]
     echo = constrained(Demand(), id="e", num_prompt_logprobs=0, prompt_ids=PROMPT * 5, max_tokens=1)
     driven.run(*requests, echo)
@@ -158,7 +158,7 @@ def test_echoed_prompts_beside_jumps_stay_within_a_batch(num_steps: int) -> None
     runner.max_batch_tokens = 128
     driven = Driven(runner)
     forced = "x" * (MAX_JUMP - 1)
-    output = Choice(tuple(f"{letter}{forced}{end}" for letter in "ab" for end in "xy"))
+    output = ListedText(tuple(f"{letter}{forced}{end}" for letter in "ab" for end in "xy"))
     requests = [constrained(Demand(output=output), id=f"r{seed}", seed=seed) for seed in range(12)]
     driven.add(*requests)
     driven.step(num_steps)
@@ -170,7 +170,7 @@ def test_echoed_prompts_beside_jumps_stay_within_a_batch(num_steps: int) -> None
 
 def test_a_jump_over_the_end_of_a_slot_moves_the_sequence() -> None:
     driven = Driven(FakeRunner(lanes=[Lane(2, 32), Lane(1, 256)], end_bias=ENDLESS))
-    output = Choice(tuple(f"{letter}{'x' * 60}{end}" for letter in "ab" for end in "xy"))
+    output = ListedText(tuple(f"{letter}{'x' * 60}{end}" for letter in "ab" for end in "xy"))
     request = constrained(Demand(output=output), max_tokens=200)
     assert brief(driven.run(request)) == brief(alone(request))
 
@@ -197,23 +197,25 @@ def test_forced_tokens_that_fill_the_context(num_top: int | None) -> None:
     forced = "x" * 100
     max_tokens = 40
     driven = Driven(FakeRunner(lanes=[Lane(1, len(PROMPT) + max_tokens - 1)], end_bias=ENDLESS))
-    heard = driven.run(constrained(Demand(output=Choice((forced,))), max_tokens=max_tokens, num_top_logprobs=num_top))
+    heard = driven.run(
+        constrained(Demand(output=ListedText((forced,))), max_tokens=max_tokens, num_top_logprobs=num_top)
+    )
     assert text_of(heard) == forced[:max_tokens] and heard.finished.reason == "length"
 
 
 def test_a_grammar_of_one_text_needs_no_choice() -> None:
-    heard = alone(constrained(Demand(output=Choice((FORCED,)))))
+    heard = alone(constrained(Demand(output=ListedText((FORCED,)))))
     assert text_of(heard) == FORCED and heard.finished.reason == "stop"
     assert all(token.is_visible for token in heard.tokens)
 
 
 def test_a_grammar_of_nothing_ends_at_once() -> None:
-    heard = alone(constrained(Demand(output=Choice(("",)))))
+    heard = alone(constrained(Demand(output=ListedText(("",)))))
     assert text_of(heard) == "" and heard.finished.reason == "stop"
 
 
 def test_the_forced_beginning_comes_after_the_prompt_was_read() -> None:
-    heard = alone(constrained(Demand(output=Choice((FORCED + "a", FORCED + "b")))))
+    heard = alone(constrained(Demand(output=ListedText((FORCED + "a", FORCED + "b")))))
     assert type(heard.outputs[0]).__name__ == "Prefilled"
     assert [type(output).__name__ for output in heard.outputs].count("Token") == len(FORCED) + 1
 
@@ -233,7 +235,7 @@ def test_min_tokens_keeps_a_grammar_from_ending_where_it_could_go_on() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(60, min_tokens=50), Limits(60, ignore_eos=True)])
 def test_a_complete_grammar_ends_whatever_the_limits_say(limits: Limits) -> None:
-    heard = alone(constrained(Demand(output=Choice(("ab", "cd"))), limits=limits), end_bias=ABRUPT)
+    heard = alone(constrained(Demand(output=ListedText(("ab", "cd"))), limits=limits), end_bias=ABRUPT)
     assert text_of(heard) in ("ab", "cd") and heard.finished.reason == "stop"
     assert TURN_END not in heard.token_ids
 
@@ -247,7 +249,7 @@ def test_ignoring_end_tokens_goes_on_where_the_grammar_can() -> None:
 
 def test_an_empty_text_under_a_ban_of_end_tokens_ends_without_showing_one() -> None:
     """Only an end token is left: it ends the answer, and is no part of it."""
-    heard = alone(constrained(Demand(output=Choice(("",))), limits=Limits(9, ignore_eos=True)))
+    heard = alone(constrained(Demand(output=ListedText(("",))), limits=Limits(9, ignore_eos=True)))
     assert text_of(heard) == "" and heard.finished.reason == "stop"
 
 
@@ -255,7 +257,10 @@ def test_an_empty_text_under_a_ban_of_end_tokens_ends_without_showing_one() -> N
 @pytest.mark.parametrize("place", [0, 3, len(FORCED)])
 def test_a_stop_token_ends_the_answer_in_a_forced_run_too(place: int, num_top: int | None) -> None:
     text = "q" * place + "!" + "q" * (len(FORCED) - place)
-    for output in (Choice((text + "a", text + "b")), Choice(tuple(f"{a}{text}{b}" for a in "kl" for b in "mn"))):
+    for output in (
+        ListedText((text + "a", text + "b")),
+        ListedText(tuple(f"{a}{text}{b}" for a in "kl" for b in "mn")),
+    ):
         limits = Limits(60, stop_token_ids=frozenset({ord("!")}))
         heard = alone(constrained(Demand(output=output), limits=limits, num_top_logprobs=num_top))
         assert heard.finished.reason == "stop"
@@ -311,7 +316,7 @@ def test_longer_tokens_are_forced_whole_with_and_without_log_probabilities(most:
 def test_the_cached_tokens_of_a_prompt_are_never_more_than_its_own() -> None:
     """What is forced at the start is in the cache after the first answer too, but it is no part of the prompt."""
     driven = Driven()
-    demand = Demand(output=Choice((FORCED + "a", FORCED + "b")))
+    demand = Demand(output=ListedText((FORCED + "a", FORCED + "b")))
     driven.run(constrained(demand, prompt_ids=PROMPT * 4))
     again = driven.run(constrained(demand, id="b", prompt_ids=PROMPT * 4))
     assert again.prefilled.num_cached_tokens <= 4 * len(PROMPT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy_inference_engine.engine.life import Pulse, Watch
+from proxy_inference_engine.engine.life import Pulse, PulseWatch
 from tests.clock import Clock
 from tests.polling import wait_until
 
@@ -25,7 +25,7 @@ class Watching:
 
     def __init__(self, longest_s: float = 0.0) -> None:
         self.clock, self.signs = Clock(), Scripted(longest_s=longest_s)
-        self.watch = Watch(self.signs, self.clock)
+        self.watch = PulseWatch(self.signs, self.clock)
         self.watch.look()
 
     def wait(self, seconds: float, *, cpu_share: float = 0.0) -> None:

@@ -16,7 +16,7 @@ from proxy_inference_engine.served.ask import Ask, ChatPrompt, LimitWishes, RawP
 from proxy_inference_engine.served.images import image_content
 from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.served.stream import AnswerStream
-from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema
+from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, JsonSchema, ListedText
 from proxy_inference_engine.types import Prefilled
 from tests.images import red
 from tests.unit.served.scripted import ScriptedEngine, served, text_items, whole
@@ -66,9 +66,9 @@ async def answered(template: str, demand: Demand) -> tuple[str, str | None]:
     ("template", "demand", "text", "stop"),
     [
         ("", Demand(), "services:\n  web:", "\nuser:"),  # a model that was taught no chat runs on past its turn
-        ("", Demand(output=Choice((SERVICES, "no"))), SERVICES, None),
+        ("", Demand(output=ListedText((SERVICES, "no"))), SERVICES, None),
         (GRANITE, Demand(), SERVICES, None),
-        (GRANITE, Demand(output=Choice((SERVICES, "no"))), SERVICES, None),
+        (GRANITE, Demand(output=ListedText((SERVICES, "no"))), SERVICES, None),
     ],
 )
 async def test_a_familys_stop_cuts_only_free_text_between_lines_of_ours(

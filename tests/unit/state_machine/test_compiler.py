@@ -11,7 +11,7 @@ from proxy_inference_engine.errors import RateLimited, Unavailable
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar
 from proxy_inference_engine.state_machine.compiler import Compiler
-from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, JsonSchema, ListedText, ToolChoice
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
 from proxy_inference_engine.state_machine.sandbox.turns import Allowance, SandboxTurns, TurnLimits
@@ -248,7 +248,7 @@ def test_hostile_lark(definition: str) -> None:
     ids=["long", "many", "equal"],
 )
 def test_long_lists_of_choices(choices: tuple[str, ...]) -> None:
-    _assert_bounded(Demand(output=Choice(choices)))
+    _assert_bounded(Demand(output=ListedText(choices)))
 
 
 def _assert_bounded(demand: Demand) -> None:

@@ -9,7 +9,7 @@ import pytest
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, compile_grammar
 from proxy_inference_engine.state_machine.compiler import is_harmless
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonObject, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, JsonObject, JsonSchema, ListedText, ToolChoice
 from proxy_inference_engine.state_machine.json_schema import json_grammar
 from proxy_inference_engine.state_machine.machine import RootConstraint
 from tests.unit.state_machine.families import NAMES, Family
@@ -48,7 +48,7 @@ def test_plain_schemas_and_choices_are_harmless_in_every_family(name: str, has_t
     for demand in (
         Demand(output=JsonSchema(PERSON)),
         Demand(output=JsonObject()),
-        Demand(output=Choice(("yes", "no", "<tool_call>", "/x{9}/", "a\nb"))),
+        Demand(output=ListedText(("yes", "no", "<tool_call>", "/x{9}/", "a\nb"))),
         Demand(tools=TOOLS[:2]),
         Demand(tools=TOOLS[:2], tool_choice=ToolChoice("required"), max_calls=3),
         Demand(tools=TOOLS[:2], output=JsonSchema(PERSON), is_reasoning_open=family.can_think),

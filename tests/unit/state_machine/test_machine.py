@@ -13,11 +13,11 @@ from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.state_machine.demand import (
-    Choice,
     Demand,
     InvalidDemand,
     JsonObject,
     JsonSchema,
+    ListedText,
     ToolChoice,
 )
 from proxy_inference_engine.state_machine.machine import MachineBuilder
@@ -144,9 +144,9 @@ DIFFERENT = [
     Demand(output=JsonSchema({**SCHEMA, "properties": {"a": {"const": 1.5}, "b": {"type": "string"}}})),
     Demand(output=JsonSchema({**SCHEMA, "properties": {"a": {"const": "1"}, "b": {"type": "string"}}})),
     Demand(output=JsonSchema({**SCHEMA, "properties": {"b": {"type": "string"}, "a": {"const": 1}}})),
-    Demand(output=Choice(("ab", "c"))),
-    Demand(output=Choice(("a", "bc"))),
-    Demand(output=Choice(("abc",))),
+    Demand(output=ListedText(("ab", "c"))),
+    Demand(output=ListedText(("a", "bc"))),
+    Demand(output=ListedText(("abc",))),
     Demand(output=TextGrammar("regex", "abc")),
     Demand(output=TextGrammar("lark", 'start: "abc"')),
     Demand(tools=(A,)),
@@ -191,14 +191,14 @@ def test_equal_demands_share_their_machine() -> None:
 def test_the_least_recently_used_machine_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy_inference_engine.state_machine.machine._MAX_MACHINES", 2)
     builder = _fresh()
-    first, second, third = (Demand(output=Choice((text,))) for text in "abc")
+    first, second, third = (Demand(output=ListedText((text,))) for text in "abc")
     old, kept = builder.build(first), builder.build(second)
     builder.build(third)
     assert builder.build(second) is kept and builder.build(first) is not old
 
 
 def test_builders_share_nothing() -> None:
-    demand = Demand(output=Choice(("a",)))
+    demand = Demand(output=ListedText(("a",)))
     assert _fresh().build(demand) is not _fresh().build(demand)
 
 
@@ -207,7 +207,7 @@ def test_builders_share_nothing() -> None:
 
 def test_threads_build_and_walk_at_once() -> None:
     builder = _fresh()
-    demands = [Demand(output=Choice((f"a{number}", f"b{number}")), can_reason=False) for number in range(12)]
+    demands = [Demand(output=ListedText((f"a{number}", f"b{number}")), can_reason=False) for number in range(12)]
     failures: list[BaseException] = []
     barrier = threading.Barrier(6)
 
@@ -313,7 +313,7 @@ def test_only_what_is_bound_by_a_grammar_has_one() -> None:
     assert builder.build(Demand()).constraint is None
     bounded = constraint_of(builder.build(Demand(max_reasoning_tokens=3)))
     assert bounded.grammar is None
-    both = constraint_of(builder.build(Demand(Choice(("yes", "no")), max_reasoning_tokens=3)))
+    both = constraint_of(builder.build(Demand(ListedText(("yes", "no")), max_reasoning_tokens=3)))
     assert both.grammar is not None and "yes" in both.grammar
 
 

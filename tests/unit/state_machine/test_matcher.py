@@ -10,7 +10,7 @@ from llguidance import LLParserLimits
 
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.interaction import Tool
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ListedText
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure, GrammarTooComplex, RootMatcher
 from proxy_inference_engine.types import Matcher
@@ -43,12 +43,12 @@ def test_the_mask_is_as_wide_as_the_vocabulary() -> None:
     for num_pieces in range(0, 70, 7):
         tokenizer = PieceTokenizer(pieces=[f"piece{number}" for number in range(num_pieces)])
         builder = MachineBuilder(by_name("plain"), tokenizer)
-        mask = start(builder, Demand(output=Choice(("piece0", "x")))).mask()
+        mask = start(builder, Demand(output=ListedText(("piece0", "x")))).mask()
         assert mask is not None and mask.dtype == np.bool_ and mask.shape == (258 + num_pieces,)
 
 
 def test_the_mask_is_the_callers_to_keep() -> None:
-    matcher = start(PLAIN.builder, Demand(output=Choice(("ab", "cd"))))
+    matcher = start(PLAIN.builder, Demand(output=ListedText(("ab", "cd"))))
     first = matcher.mask()
     assert first is not None
     kept = first.copy()
@@ -58,7 +58,7 @@ def test_the_mask_is_the_callers_to_keep() -> None:
 
 
 def test_a_prepared_mask_is_that_of_the_next_token() -> None:
-    matcher, plain = (start(PLAIN.builder, Demand(output=Choice(("abx", "aby", "cd")))) for _ in range(2))
+    matcher, plain = (start(PLAIN.builder, Demand(output=ListedText(("abx", "aby", "cd")))) for _ in range(2))
     for byte in b"aby":
         matcher.prepare()
         assert _allowed(matcher) == _allowed(plain)
@@ -94,7 +94,7 @@ def test_a_string_takes_every_token_it_has_room_for_and_no_other(longest: int | 
 
 
 def test_asking_changes_nothing() -> None:
-    matcher = start(PLAIN.builder, Demand(output=Choice(("abc", "xbc"))))
+    matcher = start(PLAIN.builder, Demand(output=ListedText(("abc", "xbc"))))
     for _ in range(3):
         assert _allowed(matcher) == {ord("a"), ord("x")} and matcher.forced() == []
     matcher.accept(ord("a"))
@@ -103,7 +103,7 @@ def test_asking_changes_nothing() -> None:
 
 
 def test_forced_tokens_may_be_taken_one_by_one_or_left() -> None:
-    demand = Demand(output=Choice(("abcde", "abcdf")))
+    demand = Demand(output=ListedText(("abcde", "abcdf")))
     matcher = start(PLAIN.builder, demand)
     for rest in (b"abcd", b"bcd", b"cd", b"d"):
         assert matcher.forced() == list(rest)
@@ -113,7 +113,9 @@ def test_forced_tokens_may_be_taken_one_by_one_or_left() -> None:
 
 
 def test_every_forced_token_is_allowed() -> None:
-    matcher = start(THINKING.builder, Demand(tools=(Tool("note"),), output=Choice(("abc", "abd")), can_reason=False))
+    matcher = start(
+        THINKING.builder, Demand(tools=(Tool("note"),), output=ListedText(("abc", "abd")), can_reason=False)
+    )
     matcher.accept(THINKING.builder.vocabulary.markers["<tool_call>"])
     for token_id in matcher.forced():
         assert token_id in _allowed(matcher)
@@ -121,13 +123,13 @@ def test_every_forced_token_is_allowed() -> None:
 
 
 def test_a_token_that_was_not_allowed_fails() -> None:
-    matcher = start(PLAIN.builder, Demand(output=Choice(("ab",))))
+    matcher = start(PLAIN.builder, Demand(output=ListedText(("ab",))))
     with pytest.raises(GrammarFailure):
         matcher.accept(ord("x"))
 
 
 def test_a_failed_matcher_stays_failed() -> None:
-    matcher = start(PLAIN.builder, Demand(output=Choice(("ab", "cd"))))
+    matcher = start(PLAIN.builder, Demand(output=ListedText(("ab", "cd"))))
     with pytest.raises(GrammarFailure):
         matcher.accept(ord("x"))
     with pytest.raises(GrammarFailure):
@@ -175,7 +177,7 @@ def test_a_grammar_over_the_librarys_limits_is_too_complex(grammar: str, limits:
 
 
 def test_a_token_that_was_not_allowed_is_no_complexity() -> None:
-    matcher = start(PLAIN.builder, Demand(output=Choice(("ab",))))
+    matcher = start(PLAIN.builder, Demand(output=ListedText(("ab",))))
     with pytest.raises(GrammarFailure) as caught:
         matcher.accept(ord("x"))
     assert not isinstance(caught.value, GrammarTooComplex)
@@ -191,7 +193,7 @@ def test_an_end_token_completes(token_id: int) -> None:
 
 
 def test_two_matchers_of_one_constraint_are_independent() -> None:
-    constraint = constraint_of(PLAIN.builder.build(Demand(output=Choice(("abc", "xyz")))))
+    constraint = constraint_of(PLAIN.builder.build(Demand(output=ListedText(("abc", "xyz")))))
     one, two = constraint.start(), constraint.start()
     one.accept(ord("a"))
     assert _allowed(two) == {ord("a"), ord("x")}
@@ -209,7 +211,7 @@ def test_two_matchers_of_one_constraint_are_independent() -> None:
 
 @pytest.mark.parametrize("family", [THINKING, IN_TEXT], ids=str)
 def test_the_least_of_reasoning_is_masked(family: Family) -> None:
-    demand = Demand(output=Choice(("yes",)), is_reasoning_open=True, min_reasoning_tokens=12)
+    demand = Demand(output=ListedText(("yes",)), is_reasoning_open=True, min_reasoning_tokens=12)
     matcher = start(family.builder, demand)
     closing = family.builder.vocabulary.encode("</think>")
     for token_id in closing[:-1]:
@@ -234,7 +236,7 @@ def test_without_a_grammar_only_the_end_is_held_back() -> None:
 
 @pytest.mark.parametrize("family", [THINKING, IN_TEXT], ids=str)
 def test_a_budget_is_forced_before_what_the_grammar_forces(family: Family) -> None:
-    demand = Demand(output=Choice(("yes",)), is_reasoning_open=True, max_reasoning_tokens=2)
+    demand = Demand(output=ListedText(("yes",)), is_reasoning_open=True, max_reasoning_tokens=2)
     matcher = start(family.builder, demand)
     assert matcher.forced() == []
     _accept(matcher, b"ab")
@@ -250,7 +252,7 @@ def test_a_budget_is_forced_before_what_the_grammar_forces(family: Family) -> No
 def test_a_budget_in_the_middle_of_the_marker(family: Family) -> None:
     """What the model began is no marker; the whole one follows."""
     begun = b"</thi"
-    demand = Demand(output=Choice(("yes",)), is_reasoning_open=True, max_reasoning_tokens=len(begun))
+    demand = Demand(output=ListedText(("yes",)), is_reasoning_open=True, max_reasoning_tokens=len(begun))
     matcher = start(family.builder, demand)
     _accept(matcher, begun)
     for token_id in matcher.forced():
@@ -263,6 +265,6 @@ def test_a_budget_in_the_middle_of_the_marker(family: Family) -> None:
 
 def test_a_budget_of_nothing_and_a_least_of_something() -> None:
     """The most wins: a client that wants both cannot have more than it."""
-    demand = Demand(output=Choice(("yes",)), is_reasoning_open=True)
+    demand = Demand(output=ListedText(("yes",)), is_reasoning_open=True)
     matcher = start(THINKING.builder, replace(demand, min_reasoning_tokens=5, max_reasoning_tokens=0))
     assert matcher.forced() == THINKING.builder.vocabulary.encode("</think>")

@@ -7,11 +7,11 @@ import pytest
 from proxy_inference_engine.interaction import TextGrammar, Tool
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
-    Choice,
     Demand,
     InvalidDemand,
     JsonObject,
     JsonSchema,
+    ListedText,
     ToolChoice,
 )
 from proxy_inference_engine.state_machine.root import (
@@ -40,7 +40,7 @@ ROOTS: dict[str, tuple[Demand, Root]] = {
     "nothing": (Demand(), Root(text=TEXT)),
     "a schema": (Demand(output=SCHEMA), Root(structured=STRUCTURE)),
     "an object": (Demand(output=JsonObject()), Root(structured=StructuredOutput(JsonObject()))),
-    "a choice": (Demand(output=Choice(("x",))), Root(structured=StructuredOutput(Choice(("x",))))),
+    "a choice": (Demand(output=ListedText(("x",))), Root(structured=StructuredOutput(ListedText(("x",))))),
     "a grammar": (
         Demand(output=TextGrammar("regex", "x")),
         Root(structured=StructuredOutput(TextGrammar("regex", "x"))),

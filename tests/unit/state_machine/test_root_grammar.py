@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.interaction import Tool
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ListedText, ToolChoice
 from tests.unit.state_machine.families import FAMILIES, Family
 from tests.unit.state_machine.vocabularies import END, OTHER_END, start, verdict, walk
 
@@ -298,7 +298,7 @@ def test_a_call_ends_the_reasoning(family: Family, demand: Demand) -> None:
 
 @thinkers
 def test_a_choice_after_reasoning(family: Family) -> None:
-    demand = Demand(output=Choice(("yes", "no")))
+    demand = Demand(output=ListedText(("yes", "no")))
     check(
         family,
         demand,

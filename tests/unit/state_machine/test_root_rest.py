@@ -6,7 +6,7 @@ import pytest
 
 from proxy_inference_engine.interaction import Tool
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, compile_grammar
-from proxy_inference_engine.state_machine.demand import Choice, Demand, JsonSchema, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema, ListedText, ToolChoice
 from proxy_inference_engine.types import ReasoningBudget
 from tests.unit.state_machine.families import NAMES, Family
 from tests.unit.state_machine.vocabularies import constraint_of
@@ -17,7 +17,7 @@ DEMANDS = {
     "schema": Demand(output=JsonSchema({"enum": ["yes"]}, is_strict=True)),
     "tools": Demand(tools=(TOOL,)),
     "required": Demand(tools=(TOOL,), tool_choice=ToolChoice("required")),
-    "both": Demand(tools=(TOOL,), output=Choice(("yes",))),
+    "both": Demand(tools=(TOOL,), output=ListedText(("yes",))),
 }
 FAMILIES = {
     f"{name}-{'tokens' if has_tokens else 'text'}": Family(name, has_tokens=has_tokens)
@@ -58,10 +58,10 @@ def test_the_answer_that_follows_is_bound() -> None:
 
 def test_a_family_that_does_not_reason_has_none() -> None:
     family = next(each for each in (Family(name, has_tokens=True) for name in NAMES) if not each.can_think)
-    demand = Demand(output=Choice(("yes",)), can_reason=True, max_reasoning_tokens=3)
+    demand = Demand(output=ListedText(("yes",)), can_reason=True, max_reasoning_tokens=3)
     assert constraint_of(family.builder.build(demand)).budget is None
 
 
 def test_one_without_a_budget_has_none() -> None:
-    demand = Demand(output=Choice(("yes",)), is_reasoning_open=True)
+    demand = Demand(output=ListedText(("yes",)), is_reasoning_open=True)
     assert constraint_of(FAMILIES["qwen3-tokens"].builder.build(demand)).budget is None

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy_inference_engine.interaction import TextGrammar
-from proxy_inference_engine.state_machine.demand import Choice, Demand, InvalidDemand
+from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, ListedText
 from tests.unit.state_machine.families import Family
 from tests.unit.state_machine.vocabularies import start, verdict, walk
 
@@ -83,13 +83,13 @@ def test_lark(definition: str, good: list[str], bad: list[str]) -> None:
     ids=lambda choices: ascii(choices)[:30],
 )
 def test_choices(choices: tuple[str, ...]) -> None:
-    demand = Demand(output=Choice(choices))
+    demand = Demand(output=ListedText(choices))
     for text in (*choices[:20], choices[-1]):
         assert _accepts(demand, text), text
         assert not _accepts(demand, text + "!"), text
 
 
 def test_a_choice_that_looks_like_a_marker_is_text() -> None:
-    demand = Demand(output=Choice(("<tool_call>",)))
+    demand = Demand(output=ListedText(("<tool_call>",)))
     assert verdict(FAMILY.builder, demand, "<tool_call>") == "refused", "the token"
     assert _accepts(demand, "<tool_call>"), "the letters"

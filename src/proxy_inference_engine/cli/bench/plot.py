@@ -9,7 +9,7 @@ from proxy_inference_engine.cli.terminal import paint
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CHARS = 24
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 420, 260, 56, 48, 40  # of one panel of the picture, in pixels
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 420, 260, 56, 48, 40  # of one diagram, in pixels
 _INSET = 20  # between the axis and the first figure
 _STYLE = """\
 <style>
@@ -23,24 +23,24 @@ _STYLE = """\
 </style>"""
 
 
-class Panel(NamedTuple):
+class Diagram(NamedTuple):
     """One figure against the number of clients."""
 
     title: str
     value: Callable[[LoadResult], float]
 
 
-PANELS = (
-    Panel("tokens a second, all together", lambda result: result.tokens_per_second),
-    Panel("tokens a second, one stream", lambda result: result.stream_tokens_per_second),
-    Panel("first token, ms (median)", lambda result: result.ttft_ms),
+DIAGRAMS = (
+    Diagram("tokens a second, all together", lambda result: result.tokens_per_second),
+    Diagram("tokens a second, one stream", lambda result: result.stream_tokens_per_second),
+    Diagram("first token, ms (median)", lambda result: result.ttft_ms),
 )
 
 
 def bars(results: Sequence[LoadResult]) -> str:
-    """One block of bars for each panel."""
+    """One block of bars for each diagram."""
     lines: list[str] = []
-    for title, value in PANELS:
+    for title, value in DIAGRAMS:
         largest = max(map(value, results)) or 1.0
         lines += ["", paint(title, "bold")]
         for result in results:
@@ -57,36 +57,36 @@ def bar(share: float) -> str:
 
 
 def picture(results: Sequence[LoadResult], title: str) -> str:
-    """Panels beside each other, each a line over the number of clients."""
-    width, height = _WIDTH * len(PANELS), _HEIGHT + 30
+    """Diagrams beside each other, each a line over the number of clients."""
+    width, height = _WIDTH * len(DIAGRAMS), _HEIGHT + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         _STYLE,
         f'<rect class="page" width="{width}" height="{height}"/>',
         f'<text class="ink title" x="16" y="24">{escape(title)}</text>',
     ]
-    for number, panel in enumerate(PANELS):
-        parts += [f'<g transform="translate({number * _WIDTH} 30)">', *_panel(panel, results), "</g>"]
+    for number, diagram in enumerate(DIAGRAMS):
+        parts += [f'<g transform="translate({number * _WIDTH} 30)">', *_diagram(diagram, results), "</g>"]
     return "\n".join((*parts, "</svg>", ""))
 
 
-def _panel(panel: Panel, results: Sequence[LoadResult]) -> Iterator[str]:
+def _diagram(diagram: Diagram, results: Sequence[LoadResult]) -> Iterator[str]:
     right, floor = _WIDTH - 24, _HEIGHT - _BOTTOM
-    top = round_up(max(map(panel.value, results)))
+    top = round_up(max(map(diagram.value, results)))
     first = _LEFT + _INSET
     step = (right - _INSET - first) / max(1, len(results) - 1)
-    yield f'<text class="ink" x="16" y="28">{escape(panel.title)}</text>'
+    yield f'<text class="ink" x="16" y="28">{escape(diagram.title)}</text>'
     for share in (0.0, 0.5, 1.0):
         y = floor - share * (floor - _TOP)
         yield f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
         yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{top * share:,.0f}</text>'
     points = []
     for number, result in enumerate(results):
-        x, y = first + number * step, floor - panel.value(result) / top * (floor - _TOP)
+        x, y = first + number * step, floor - diagram.value(result) / top * (floor - _TOP)
         points.append(f"{x:.1f},{y:.1f}")
         yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
         yield f'<text class="faint" x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{result.num_clients}</text>'
-        yield f'<text class="ink" x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">{panel.value(result):,.0f}</text>'
+        yield f'<text class="ink" x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">{diagram.value(result):,.0f}</text>'
     yield f'<polyline class="line" points="{" ".join(points)}"/>'
     yield f'<text class="faint" x="{(_LEFT + right) / 2:.0f}" y="{floor + 34}" text-anchor="middle">clients</text>'
 

@@ -12,7 +12,7 @@ _USER_DEFINED = 1 << 4
 _UNKNOWN = 1 << 0
 
 
-class Frame(NamedTuple):
+class TextFrame(NamedTuple):
     """The tokens that a model wants before a text, between two texts of a pair, and at the end."""
 
     prefix: tuple[int, ...]
@@ -51,7 +51,7 @@ class Vocabulary:
             start = match.start() + 1
         return ids + self._encode(text[start:])
 
-    def frame(self) -> Frame:
+    def frame(self) -> TextFrame:
         """Read off what llama.cpp puts around a word."""
         plain, framed = self._encode("a"), self._encode("a", is_framed=True)
         start = next((at for at in range(len(framed)) if framed[at : at + len(plain)] == plain), 0)
@@ -60,7 +60,7 @@ class Vocabulary:
         separator = int(self._llama.llama_vocab_sep(self._vocab))
         has_more = self._llama.llama_vocab_get_add_sep(self._vocab) and separator >= 0
         has_more = has_more and (self._llama.llama_vocab_get_add_eos(self._vocab) or not suffix)
-        return Frame(prefix, (*suffix, separator) if has_more else suffix, suffix)
+        return TextFrame(prefix, (*suffix, separator) if has_more else suffix, suffix)
 
     def _encode(self, text: str, *, is_framed: bool = False) -> list[int]:
         data = text.encode()

@@ -10,7 +10,7 @@ from proxy_inference_engine.output.events import Ended
 from proxy_inference_engine.output.pipeline import Pipeline
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import TURN_END, ByteTokenizer, FakeRunner
-from proxy_inference_engine.state_machine.demand import Choice, Demand
+from proxy_inference_engine.state_machine.demand import Demand, ListedText
 from proxy_inference_engine.types import Drafted, Limits, Logprob, Request, Sampling, Token
 from tests.unit.engine.constrained import DEMANDS, FORCED, constrained
 from tests.unit.engine.driven import ENDLESS, Driven, Faults, Heard, alone
@@ -164,7 +164,7 @@ def test_a_wrong_draft_costs_no_pass() -> None:
 
 def test_forced_tokens_and_drafts_are_computed_together() -> None:
     choices = tuple(f"{a}{FORCED}{b}{FORCED}{c}" for a in "ab" for b in "cd" for c in "ef")
-    request = constrained(Demand(output=Choice(choices)))
+    request = constrained(Demand(output=ListedText(choices)))
     answer = alone(request)
     passes = Passes()
     runner = FakeRunner(end_bias=ENDLESS, on_forward=passes)

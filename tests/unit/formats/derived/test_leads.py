@@ -12,7 +12,7 @@ from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
 from proxy_inference_engine.prompt.fitting import fit_template
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.runners.fake import ByteTokenizer
-from proxy_inference_engine.state_machine.demand import Choice, Demand, ToolChoice
+from proxy_inference_engine.state_machine.demand import Demand, ListedText, ToolChoice
 from proxy_inference_engine.state_machine.machine import MachineBuilder
 from tests.unit.output.parsing import Parsed, cuts, itemise, parse
 from tests.unit.state_machine.vocabularies import PieceTokenizer, verdict
@@ -167,7 +167,7 @@ def test_the_grammar_knows_it(led: Led, has_tokens: bool) -> None:
         plain = "" if led.format.answer_start else "Fine."
         for answer in filter(None, (led.text, led.both, led.call, plain)):
             assert verdict(builder, AUTO, answer) in ("ended", "complete"), answer
-        chosen = Demand(output=Choice(("Fine.", "Bad.")), can_reason=False)
+        chosen = Demand(output=ListedText(("Fine.", "Bad.")), can_reason=False)
         assert verdict(builder, chosen, f"{led.lead}Fine.") in ("ended", "complete")
         assert verdict(builder, chosen, f"{led.lead}Other") == "refused"
         assert verdict(builder, replace(chosen, is_begun=True), "Fine.") in ("ended", "complete")

@@ -37,7 +37,7 @@ _WIDTHS = (32, 64, 128, 256)  # of a head: a warp reads it in pieces of a size t
 class _BatchView:
     """What a layer's attention sees as its cache while a batch goes through it."""
 
-    def __init__(self, pool: "Pool", layer: int, where: Where, turns: mx.array) -> None:
+    def __init__(self, pool: "KvPool", layer: int, where: Where, turns: mx.array) -> None:
         self._pool, self._layer, self._where = pool, layer, where
         self.offset = turns
 
@@ -54,7 +54,7 @@ class _BatchView:
 class _RowView:
     """A layer's cache for a row computed alone: MLX's own attention sees what the slot had and what is new."""
 
-    def __init__(self, pool: "Pool", layer: int, row: SlotRow, place: mx.array, turn: mx.array | int) -> None:
+    def __init__(self, pool: "KvPool", layer: int, row: SlotRow, place: mx.array, turn: mx.array | int) -> None:
         self._pool, self._layer, self._slot, self._start = pool, layer, row.slot, row.start
         self._place = place
         self.offset = turn
@@ -81,7 +81,7 @@ class _Following(NamedTuple):
     array: mx.array  # the starts, on the device
 
 
-class Pool:
+class KvPool:
     """The KV memory of one lane. Implements `memory.Memory`. All of it is taken when it is made."""
 
     can_splice = True

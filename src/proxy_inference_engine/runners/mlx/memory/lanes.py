@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.runners.mlx.cuda.decoder import make_decoder
 from proxy_inference_engine.runners.mlx.cuda.kernels import PoolShape
-from proxy_inference_engine.runners.mlx.cuda.pool import Pool, takes
+from proxy_inference_engine.runners.mlx.cuda.pool import KvPool, takes
 from proxy_inference_engine.runners.mlx.head import OutputHead
 from proxy_inference_engine.runners.mlx.memory.base import Memory
 from proxy_inference_engine.runners.mlx.memory.slots import SlotMemory
@@ -37,7 +37,7 @@ def make_memory(
     return SlotMemory(model, head, len(caches))
 
 
-def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: int) -> Pool | None:
+def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: int) -> KvPool | None:
     """None where the model's attention is not what our kernels compute."""
     caches = make_prompt_cache(model)
     logits = head.logits(mx.array([[1, 2]]), caches, lambda hidden: hidden[:, -1:])
@@ -46,7 +46,7 @@ def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: 
         return None
     shape = PoolShape(len(caches), num_slots, keys[0].shape[1], slot_tokens, keys[0].shape[3])
     _log.info("compiling kernels for this device")
-    pool = Pool(head, shape, keys[0].dtype)
+    pool = KvPool(head, shape, keys[0].dtype)
     decoder = make_decoder(model, pool.kernels)
     trial_ids = ordinary_ids(logits.shape[-1], _TRIAL_TOKENS)
     expected = _expected(model, head, trial_ids)
@@ -61,7 +61,7 @@ def _make_pool(model: nn.Module, head: OutputHead, num_slots: int, slot_tokens: 
     return None
 
 
-def _trial(pool: Pool, trial_ids: list[int], expected: NDArray[np.float32]) -> float:
+def _trial(pool: KvPool, trial_ids: list[int], expected: NDArray[np.float32]) -> float:
     """How much what the pool computes differs from the model, as a part of what logits spread."""
     try:
         found = np.concatenate(list(_found(pool, trial_ids)))
@@ -72,7 +72,7 @@ def _trial(pool: Pool, trial_ids: list[int], expected: NDArray[np.float32]) -> f
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _found(pool: Pool, trial_ids: list[int]) -> Iterator[NDArray[np.float32]]:
+def _found(pool: KvPool, trial_ids: list[int]) -> Iterator[NDArray[np.float32]]:
     """Logits after each piece: two of a prompt that is computed alone, then two batches."""
     start = 0
     for ids in _pieces(trial_ids):

@@ -14,9 +14,9 @@ from proxy_inference_engine.server.apis.shared.fields import CacheControl, OpenS
 from proxy_inference_engine.server.http.wire import dumps
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
-    Choice,
     JsonObject,
     JsonSchema,
+    ListedText,
     OutputFormat,
     TextWithout,
     ToolChoice,
@@ -331,7 +331,7 @@ def make_output(wanted: AnyFormat | None, banned: Sequence[str] = ()) -> OutputF
         case GrammarFormat(syntax=syntax, definition=definition):
             return TextGrammar(syntax, definition)
         case ChoiceFormat(choices=choices):
-            return Choice(tuple(choices))
+            return ListedText(tuple(choices))
         case _:
             assert_never(wanted)
 
@@ -344,6 +344,6 @@ def name_output(output: OutputFormat) -> str:
 _OUTPUT_PARAMS: dict[type, str] = {
     JsonSchema: "response_format.json_schema.schema",
     TextGrammar: "response_format.definition",
-    Choice: "response_format.choices",
+    ListedText: "response_format.choices",
     TextWithout: "banned_strings",
 }

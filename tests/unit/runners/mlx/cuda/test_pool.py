@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from proxy_inference_engine.runners.mlx.cuda import kernels, products
 from proxy_inference_engine.runners.mlx.cuda.decoder import make_decoder
 from proxy_inference_engine.runners.mlx.cuda.fusion import fuse
-from proxy_inference_engine.runners.mlx.cuda.pool import Pool
+from proxy_inference_engine.runners.mlx.cuda.pool import KvPool
 from proxy_inference_engine.runners.mlx.head import OutputHead
 from proxy_inference_engine.runners.mlx.memory import lanes
 from proxy_inference_engine.runners.mlx.memory.slots import SlotMemory
@@ -74,7 +74,7 @@ class Pair:
         head = OutputHead(model)
         pool = lanes._make_pool(model, head, 8, 64)
         assert pool is not None
-        self.pool: Pool = pool
+        self.pool: KvPool = pool
         self.slots = SlotMemory(model, head, len(model.layers))
         self.random = np.random.default_rng(3)
         self.starts = list(lengths)

@@ -15,11 +15,11 @@ from proxy_inference_engine.server.apis.shared.reasoning import ReasoningWishes
 from proxy_inference_engine.server.apis.shared.tools import make_tools
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
-    Choice,
     Demand,
     InvalidDemand,
     JsonObject,
     JsonSchema,
+    ListedText,
     OutputFormat,
     ToolChoice,
 )
@@ -82,7 +82,7 @@ STRICT, LOOSE = (
         (STRICT, JsonSchema({}, is_strict=True)),
         (LOOSE, JsonSchema({}, is_strict=False)),
         ({"type": "grammar", "syntax": "regex", "definition": "a+"}, TextGrammar("regex", "a+")),
-        ({"type": "choice", "choices": ["a", "b"]}, Choice(("a", "b"))),
+        ({"type": "choice", "choices": ["a", "b"]}, ListedText(("a", "b"))),
     ],
 )
 def test_formats(wanted: Any, output: OutputFormat) -> None:
