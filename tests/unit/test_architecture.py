@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = "proxy_inference_engine"
+PACKAGE = P = "proxy_inference_engine"
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / PACKAGE
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 LEANING = {"Also", "And", "But", "Likewise", "Or", "So"}
+MIN_LINES_FOR_ONE = 30
+ONE_EACH = {"cli", "formats", "server.apis"}  # a file for each command, family, API
 MIN_WORDS_OF_SAME = 6  # "The same behind it." says nothing alone
 
 # Who may import whom; what can be reached over several arrows may be imported too.
@@ -202,11 +204,22 @@ def test_source_follows_the_rules() -> None:
     paths = sorted(SOURCE.rglob("*.py"))
     assert len(paths) > 20
     found = [
-        line
-        for path in paths
-        for line in violations(module_name(path), path.read_text(), str(path.relative_to(ROOT)))
+        line for path in paths for line in violations(module_name(path), path.read_text(), str(path.relative_to(ROOT)))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_a_small_file_has_more_than_one_user() -> None:
+    """Else it is a part of whoever uses it."""
+    trees = {module_name(path): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py") if path.stem[0] != "_"}
+    used = [(user, name.removeprefix(f"{P}.")) for user, tree in trees.items() for _, name in set(imports(tree))]
+    small = [
+        module
+        for module, tree in trees.items()
+        if (tree.body[-1].end_lineno or 0) < MIN_LINES_FOR_ONE and not any(is_within(module, one) for one in ONE_EACH)
+    ]
+    assert len(small) > 3
+    assert [module for module in small if len({user for user, name in used if name == module}) < 2] == []
 
 
 # The two runners mirror each other: what they share in name they share in meaning.
@@ -298,7 +311,6 @@ def test_every_folder_has_arrows() -> None:
 
 
 LONG_FUNCTION = "def f() -> None:\n" + "    x = 1\n" * MAX_FUNCTION_LINES
-P = PACKAGE
 
 
 @pytest.mark.parametrize(

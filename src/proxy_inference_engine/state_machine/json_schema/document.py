@@ -17,13 +17,13 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     children,
     draft_of,
     is_named,
+    mapped,
     own_id,
     places,
     pointer,
 )
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.metaschemas import with_metaschemas
-from proxy_inference_engine.state_machine.json_schema.nulls import with_nulls
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
 from proxy_inference_engine.state_machine.json_schema.scopes import DYNAMIC, in_scope
 
@@ -70,7 +70,7 @@ class Document:
         if any(_leads_out(place) for place in found):
             root = with_metaschemas(root, found, self.draft)
         if found and "$schema" not in root and ("components" in root or any("nullable" in one.schema for one in found)):
-            root = with_nulls(root, budget)
+            root = _with_nulls(root, budget)
         if root is not given:
             self.root, found = root, list(places(root, budget))
         originals: dict[int, Address] = {}
@@ -212,3 +212,23 @@ def _moved(reference: Any) -> Any:
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return reference
     return f"#/$defs/{WHOLE}{reference[1:]}"
+
+
+def _with_nulls(schema: Schema, budget: StepBudget) -> Schema:
+    """What OpenAPI 3.0 calls nullable has null as one more type; every subschema stays at the place where it was."""
+    if not isinstance(schema, dict):
+        return schema
+    budget.spend()
+    result = mapped(schema, lambda _, one: _with_nulls(one, budget))
+    components = result.get("components")
+    if isinstance(components, dict) and isinstance(components.get("schemas"), dict):
+        named = {name: _with_nulls(one, budget) for name, one in components["schemas"].items()}
+        result["components"] = {**components, "schemas": named}
+    if _is_nullable(result):
+        result["type"] = [result["type"], "null"]
+    return result
+
+
+def _is_nullable(schema: Mapping[str, Any]) -> bool:
+    """As OpenAPI 3.0.3 has it, nullable says something beside a type alone; an enum has to list null too."""
+    return schema.get("nullable") is True and isinstance(schema.get("type"), str) and schema["type"] != "null"
