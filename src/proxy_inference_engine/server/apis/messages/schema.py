@@ -4,7 +4,7 @@ Its clients add beta fields with every release, so here an unknown field is no e
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -32,10 +32,10 @@ from proxy_inference_engine.server.apis.shared.fields import (
 )
 from proxy_inference_engine.server.apis.shared.messages import MAX_MESSAGES
 from proxy_inference_engine.server.apis.shared.tools import (
-    MAX_SCHEMA_BYTES,
     MAX_TOOLS,
     CallId,
     JsonSchemaObject,
+    bounded_together,
     by_type,
 )
 from proxy_inference_engine.server.apis.shared.unknown import OpenBody
@@ -214,6 +214,7 @@ class ServerTool(RequestSchema):
     model_config = ConfigDict(extra="ignore")
 
     type: str
+    num_schema_bytes: ClassVar[int] = 0  # no grammar has it
 
 
 def _tool_kind(value: object) -> str:
@@ -221,17 +222,12 @@ def _tool_kind(value: object) -> str:
     return "<hosted>" if isinstance(kind, str) and kind != "custom" else "<custom>"
 
 
-def _bounded(tools: list[ClientTool | ServerTool]) -> list[ClientTool | ServerTool]:
-    # They become one grammar.
-    if sum(tool.num_schema_bytes for tool in tools if isinstance(tool, ClientTool)) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"the schemas of all tools together may have at most {MAX_SCHEMA_BYTES // 1024} KiB")
-    return tools
-
-
 MessageTool = Annotated[
     Annotated[ClientTool, Tag("<custom>")] | Annotated[ServerTool, Tag("<hosted>")], Discriminator(_tool_kind)
 ]
-MessageTools = Annotated[list[MessageTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_bounded)]
+MessageTools = Annotated[
+    list[MessageTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(bounded_together)
+]
 
 
 class MessageToolChoice(OpenSchema):

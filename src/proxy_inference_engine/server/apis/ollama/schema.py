@@ -8,14 +8,14 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Plai
 
 from proxy_inference_engine.server.apis.ollama.options import OllamaOptions
 from proxy_inference_engine.server.apis.shared.embedding import MAX_TEXTS
-from proxy_inference_engine.server.apis.shared.fields import MAX_PARTS, OpenSchema, Positive, never
+from proxy_inference_engine.server.apis.shared.fields import MAX_PARTS, WORD_OR_OBJECT, OpenSchema, Positive, never
 from proxy_inference_engine.server.apis.shared.messages import MAX_MESSAGES
 from proxy_inference_engine.server.apis.shared.tools import (
     MAX_CALLS,
-    MAX_SCHEMA_BYTES,
     MAX_TOOLS,
     CallId,
     JsonSchemaObject,
+    bounded_together,
 )
 from proxy_inference_engine.server.apis.shared.unknown import OpenBody
 from proxy_inference_engine.server.http.wire import dumps
@@ -39,13 +39,9 @@ def _seconds(value: object) -> float:
 KeepAlive = Annotated[float, PlainValidator(_seconds)]
 
 
-def _is_object(value: object) -> str:
-    return "<object>" if isinstance(value, dict) else "<word>"
-
-
 OllamaFormat = Annotated[
     Annotated[Literal["", "json"], Tag("<word>")] | Annotated[JsonSchemaObject, Tag("<object>")],
-    Discriminator(_is_object),
+    WORD_OR_OBJECT,
 ]
 
 
@@ -72,20 +68,17 @@ class OllamaTool(OpenSchema):
     type: Literal["function"] | None = None
     function: OllamaFunction
 
-
-def _bounded(tools: list[OllamaTool]) -> list[OllamaTool]:
-    # They become one grammar.
-    if sum(len(dumps(tool.function.parameters).encode()) for tool in tools) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"the schemas of all tools together may have at most {MAX_SCHEMA_BYTES // 1024} KiB")
-    return tools
+    @property
+    def num_schema_bytes(self) -> int:
+        return len(dumps(self.function.parameters).encode())
 
 
 class OllamaCalled(OpenSchema):
     index: int | None = None
     name: OllamaToolName
-    arguments: Annotated[
-        Annotated[dict[str, Any], Tag("<object>")] | Annotated[str, Tag("<word>")], Discriminator(_is_object)
-    ] = Field(default_factory=dict)
+    arguments: Annotated[Annotated[dict[str, Any], Tag("<object>")] | Annotated[str, Tag("<word>")], WORD_OR_OBJECT] = (
+        Field(default_factory=dict)
+    )
 
     @property
     def text(self) -> str:
@@ -166,9 +159,9 @@ class OllamaChat(OllamaFields):
     messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
         default_factory=list
     )
-    tools: Annotated[list[OllamaTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_bounded)] = Field(
-        default_factory=list
-    )
+    tools: Annotated[
+        list[OllamaTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(bounded_together)
+    ] = Field(default_factory=list)
 
     @property
     def says_nothing(self) -> bool:

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 from proxy_inference_engine.server.apis.responses.items import ItemList
 from proxy_inference_engine.server.apis.responses.tools import FlatTools, HostedTool, Namespaced, of_type
 from proxy_inference_engine.server.apis.shared.fields import (
+    WORD_OR_OBJECT,
     GenerationFields,
     Label,
     Natural,
@@ -57,10 +58,6 @@ class FlatAllowedTools(Nullable):
     tools: Annotated[list[ToolReference], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
 
 
-def _is_object(value: object) -> str:
-    return "<object>" if isinstance(value, dict) else "<word>"
-
-
 _Choice = Annotated[
     Annotated[NamedTool, Tag("<function>")]
     | Annotated[NamedTool, Tag("<custom>")]
@@ -70,7 +67,7 @@ _Choice = Annotated[
 ]
 FlatToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("<word>")] | Annotated[_Choice, Tag("<object>")],
-    Discriminator(_is_object),
+    WORD_OR_OBJECT,
 ]
 
 
@@ -129,10 +126,7 @@ class Conversing(GenerationFields):
     instructions: str | None = None
     previous_response_id: Annotated[str, Field(max_length=128)] | None = None
     conversation: (
-        Annotated[
-            Annotated[Label, Tag("<word>")] | Annotated[ConversationId, Tag("<object>")], Discriminator(_is_object)
-        ]
-        | None
+        Annotated[Annotated[Label, Tag("<word>")] | Annotated[ConversationId, Tag("<object>")], WORD_OR_OBJECT] | None
     ) = None
     tools: FlatTools = Field(default_factory=list)
     tool_choice: FlatToolChoice | None = None

@@ -6,13 +6,13 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
 
 from proxy_inference_engine.server.apis.shared.fields import Nullable, never
 from proxy_inference_engine.server.apis.shared.tools import (
-    MAX_SCHEMA_BYTES,
     MAX_TOOLS,
     Definition,
     JsonSchemaObject,
     Syntax,
     TextFormat,
     ToolName,
+    bounded_together,
     by_type,
 )
 from proxy_inference_engine.server.http.wire import dumps
@@ -131,11 +131,4 @@ FlatTool = Annotated[
 ]
 
 
-def _bounded_together(tools: list[AnyTool]) -> list[AnyTool]:
-    # They become one grammar.
-    if sum(tool.num_schema_bytes for tool in tools) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"the schemas of all tools together may have at most {MAX_SCHEMA_BYTES // 1024} KiB")
-    return tools
-
-
-FlatTools = Annotated[list[FlatTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_bounded_together)]
+FlatTools = Annotated[list[FlatTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(bounded_together)]

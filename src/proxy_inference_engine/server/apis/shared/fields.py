@@ -122,6 +122,10 @@ def text_or(tag: str) -> Discriminator:
     return Discriminator(lambda value: tag if isinstance(value, list) else "<string>")
 
 
+# Tells an object from a word that stands for one.
+WORD_OR_OBJECT = Discriminator(lambda value: "<object>" if isinstance(value, dict) else "<word>")
+
+
 def without(kinds: Collection[str], reason: str | None = None) -> BeforeValidator:
     """Refuses parts of types that the API has and no version here reads; `{kind}` in the reason is the type."""
 

@@ -4,13 +4,13 @@ Names, limits and formats here serve the other APIs too.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal, Protocol, TypeVar, assert_never
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from proxy_inference_engine.errors import PARAM, InvalidRequest
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
-from proxy_inference_engine.server.apis.shared.fields import CacheControl, OpenSchema, RequestSchema
+from proxy_inference_engine.server.apis.shared.fields import WORD_OR_OBJECT, CacheControl, OpenSchema, RequestSchema
 from proxy_inference_engine.server.http.wire import dumps
 from proxy_inference_engine.state_machine.demand import (
     AnyText,
@@ -167,14 +167,22 @@ ChatTool = Annotated[
 ]
 
 
-def _bounded_together(tools: list[ChatFunction | ChatCustom]) -> list[ChatFunction | ChatCustom]:
-    # They become one grammar.
+class _Measured(Protocol):
+    @property
+    def num_schema_bytes(self) -> int: ...
+
+
+ToolT = TypeVar("ToolT", bound=_Measured)
+
+
+def bounded_together(tools: list[ToolT]) -> list[ToolT]:
+    """Of every API: the tools become one grammar."""
     if sum(tool.num_schema_bytes for tool in tools) > MAX_SCHEMA_BYTES:
         raise ValueError(f"the schemas of all tools together may have at most {MAX_SCHEMA_BYTES // 1024} KiB")
     return tools
 
 
-ChatTools = Annotated[list[ChatTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_bounded_together)]
+ChatTools = Annotated[list[ChatTool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(bounded_together)]
 
 
 class Named(RequestSchema):
@@ -207,10 +215,6 @@ class AllowedTools(RequestSchema):
     allowed_tools: AllowedNames
 
 
-def _choice_kind(value: object) -> str:
-    return "<object>" if isinstance(value, dict) else "<word>"
-
-
 _Object = Annotated[
     Annotated[NamedFunction, Tag("<function>")]
     | Annotated[NamedCustom, Tag("<custom>")]
@@ -219,7 +223,7 @@ _Object = Annotated[
 ]
 ChatToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("<word>")] | Annotated[_Object, Tag("<object>")],
-    Discriminator(_choice_kind),
+    WORD_OR_OBJECT,
 ]
 
 
