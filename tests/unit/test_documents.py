@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxy_inference_engine"
 FOLDERS = (".", "docs", "benchmarks", "benchmarks/results")
 DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+TODAYS = [path for path in DOCUMENTS if path.name not in {"CHANGELOG.md", "log.md"}]  # those two tell of what was
+ELSEWHERE = {"convert_lora_to_gguf.py"}  # a script of llama.cpp's
 MAX_CHARS = 139
 MAX_README_LINES = 70
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
@@ -86,6 +89,33 @@ def test_the_architecture_names_what_is_there() -> None:
         defined = set(re.findall(r"^ *(?:async def |def |class )?(\w+)", source, re.MULTILINE))
         missing |= {f"{module} {word}" for word in re.findall(r"\w+", names) if word not in defined}
     assert missing == set()
+
+
+@pytest.mark.parametrize("path", TODAYS, ids=name)
+def test_it_names_what_is_there(path: Path) -> None:
+    """Source files, what Python is to run, and targets of make."""
+    text = path.read_text(encoding="utf-8")
+    spans = " ".join(re.findall(r"`([^`\n]+)`", text))
+    files = set(re.findall(r"(?<!\S)[\w/]+\.(?:py|js)\b", spans)) - ELSEWHERE
+    missing = {file for file in files | set(re.findall(r"python3? (scripts/\w+\.py)", text)) if not is_source(file)}
+    for module in re.findall(r"python3? -m ((?:tests|benchmarks|proxy_inference_engine)[\w.]*\w)", text):
+        file = module.replace(".", "/")
+        if not is_source(f"{file}.py") and not is_source(f"{file}/__main__.py"):
+            missing.add(module)
+    targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+    missing |= set(re.findall(r"(?:^|`)make ([a-z][\w-]*)", text, re.MULTILINE)) - targets
+    assert missing == set()
+
+
+@cache
+def sources() -> list[str]:
+    """Of the package, its tests and tools."""
+    roots = (ROOT / folder for folder in ("src", "tests", "benchmarks", "scripts"))
+    return [f"/{name(path)}" for root in roots for kind in ("py", "js") for path in root.rglob(f"*.{kind}")]
+
+
+def is_source(file: str) -> bool:
+    return any(path.endswith(f"/{file}") for path in sources())
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
