@@ -279,6 +279,8 @@ def test_a_type_has_no_word_s_name_that_means_something_else() -> None:
     words = words_by_part((ROOT / "docs" / "words.md").read_text(encoding="utf-8"))
     assert words.keys() == ROOMS_OF_WORDS.keys()
     assert sum(map(len, words.values())) > 60
+    compound = {name for names in words.values() for name in names if re.search(r"[a-z][A-Z]", name)}
+    assert compound and compound <= homes_of_types().keys()
     strange = [
         f"{module}: {name} is a word of {part!r}"
         for part, names in words.items()

@@ -77,7 +77,7 @@ def modules(text: str) -> list[Path]:
 
 
 def test_the_architecture_names_what_is_there() -> None:
-    """Every module and folder, and every function that stands after one."""
+    """Every module and folder, every function that stands after one, and every type."""
     text = " ".join(_FENCE.sub("", read("ARCHITECTURE.md")).split())
     named = set(re.findall(r"`(?!/)([^\s`]+\.(?:py|js|md|h))`", text))
     assert len(named) > 80
@@ -88,6 +88,10 @@ def test_the_architecture_names_what_is_there() -> None:
         source = "".join(path.read_text(encoding="utf-8") for path in modules(module))
         defined = set(re.findall(r"^ *(?:async def |def |class )?(\w+)", source, re.MULTILINE))
         missing |= {f"{module} {word}" for word in re.findall(r"\w+", names) if word not in defined}
+    types = re.findall(r"`([A-Z]\w+)(?:\.\w+)*(?:\(\w+\))?`", text)
+    assert len(types) > 40
+    source = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    missing |= {each for each in types if not re.search(rf"^(class )?{each}\b", source, re.MULTILINE)}
     assert missing == set()
 
 

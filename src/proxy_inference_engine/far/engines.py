@@ -111,7 +111,7 @@ class FarEngine:
 
 
 class Engines:
-    """At least one."""
+    """Those that compute one model, at least one."""
 
     def __init__(self, engines: Sequence[FarEngine]) -> None:
         self.all = tuple(engines)

@@ -111,7 +111,7 @@ class Pulls:
         return self._pulls.get(id_)
 
     def cancel(self, each: Pull) -> None:
-        """What came stays on the disk."""
+        """End a download. What came of it stays on the disk."""
         if each.state == "downloading":
             each.state = "cancelling"
 

@@ -33,7 +33,7 @@ class Durations(Collector):
         return self._by_model.setdefault(model, DurationCounts(self._bounds)).observe
 
     def latency(self) -> Latency:
-        """Of all models together."""
+        """The durations of all models together."""
         observed = list(self._by_model.values())
         within = list(accumulate(map(sum, zip(*(each.counts for each in observed), strict=True))))
         within = within or [0] * (len(self._bounds) + 1)

@@ -44,7 +44,7 @@ class ServerState:
     memories: BodyBudget = field(default_factory=lambda: BodyBudget(MAX_MEMORY_BYTES))  # of what sockets remember
 
     def render_metrics(self) -> bytes:
-        """Of all processes on the port."""
+        """The metrics of all processes on the port."""
         own = self.metrics.render()
         return own if self.neighbours is None else self.neighbours.together(own)
 

@@ -25,7 +25,7 @@ LOST_SECONDS = 3600.0  # a file that was not touched for so long, and has no obj
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """In bytes."""
+    """How many bytes of files may be kept."""
 
     of_one: int = 200 * _MIB
     of_owner: int = 1024 * _MIB

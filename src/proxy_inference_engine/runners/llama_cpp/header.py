@@ -42,12 +42,12 @@ class Entry(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """Of any unsigned kind."""
+        """A whole number of any unsigned kind; None: it is none."""
         return int.from_bytes(self.value, "little") if self.kind in (0, 2, 4, 10) else None
 
     @property
     def length(self) -> int | None:
-        """Of a list."""
+        """How many items a list has; None: it is none."""
         return int.from_bytes(self.value[4:12], "little") if self.kind == _ARRAY else None
 
 

@@ -204,7 +204,7 @@ def _check_vocabulary(entries: dict[str, Entry]) -> None:
 
 
 def _texts(entry: Entry) -> Iterator[bytes]:
-    """Of a list of texts."""
+    """The items of a list of texts."""
     data, position, size_at = entry.value, 12, struct.Struct("<Q").unpack_from
     while position < len(data):
         (size,) = size_at(data, position)

@@ -20,7 +20,7 @@ Codes = Sequence[tuple[int, int]]
 
 
 class FewTexts:
-    """Of texts that are listed."""
+    """Counts among texts that are listed."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self.texts = sorted(set(texts))
@@ -32,7 +32,7 @@ class FewTexts:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers:
-    """Of all whole numbers between bounds. Zero has no sign."""
+    """Counts among all whole numbers between bounds. Zero has no sign."""
 
     least: int | None = None
     most: int | None = None
@@ -71,7 +71,7 @@ def _between(first: int, low: int | None, high: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AnyStrings:
-    """Of all strings up to a length."""
+    """Counts among all strings up to a length."""
 
     max_length: int | None = None
 
@@ -88,7 +88,7 @@ class AnyStrings:
 
 
 class PatternStrings:
-    """Of the strings of a language, as its automaton has them."""
+    """Counts among the strings of a language, as its automaton has them."""
 
     def __init__(self, language: RegularLanguage, spend: Spend) -> None:
         accepting, edges = language.automaton(spend)

@@ -144,7 +144,7 @@ def lock_of(owner: str) -> int:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """In one line."""
+    """What the database said, in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
