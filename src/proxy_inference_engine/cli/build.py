@@ -87,11 +87,8 @@ def check_tools() -> None:
 
 def advice() -> str:
     """The command that installs a compiler, for this machine's package manager."""
-    return next((command for program, command in _COMPILERS.items() if shutil.which(program)), _any_of_them())
-
-
-def _any_of_them() -> str:
-    return "one of: " + ", ".join(_COMPILERS.values())
+    known = "one of: " + ", ".join(_COMPILERS.values())
+    return next((command for program, command in _COMPILERS.items() if shutil.which(program)), known)
 
 
 def compile_library(log: Path) -> None:

