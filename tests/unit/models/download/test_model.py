@@ -129,6 +129,7 @@ def test_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch, config: Config, vari
 
 # Who may: commands, a program that loads a model, and the operator's own routes, which want an admin's key.
 DOWNLOADERS = {
+    "cli/main.py",
     "cli/serve.py",
     "cli/shelf/pull.py",
     "models/fit.py",
