@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.api.running import HELLO, MODEL, Running, running
 from tests.polling import HANG_S, wait_until
 from tests.soak.server_kills import start_server
 
+CHAT = "/v1/chat/completions"
 KEYS = (ApiKey("anna", "key-of-anna"), ApiKey("ben", "key-of-ben"))
 
 
@@ -168,12 +170,14 @@ def test_other_keys_see_neither_files_nor_batches() -> None:
 
 def test_whoever_comes_goes_first() -> None:
     """A batch has all the slots it may have, and none of its lines ends within the passes that there are."""
-    with braked(30) as (live, brake), live.openai() as client:
+    with braked(30) as (live, brake), live.openai() as client, live.http() as http, ThreadPoolExecutor() as pool:
         batch = begin(client, many(6, max_tokens=400, ignore_eos=True))
         wait_until(lambda: brake.num_passes > 30)
+        asked = pool.submit(http.post, CHAT, json={"model": MODEL, "messages": HELLO, "max_tokens": 3})
+        # Only then: the batch must not use up the passes while the request is on its way.
+        wait_until(lambda: CHAT in [each["route"] for each in http.get("/admin/requests").json()["data"]])
         brake.let(100)
-        answer = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=3)  # type: ignore[arg-type]
-        assert answer.choices[0].finish_reason == "length"
+        assert asked.result(HANG_S).json()["choices"][0]["finish_reason"] == "length"
         brake.let_go()
         assert ended(client, batch).status == "completed"
 

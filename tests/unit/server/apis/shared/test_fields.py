@@ -18,7 +18,7 @@ from proxy_inference_engine.server.apis.shared.fields import (
 from proxy_inference_engine.types import Limits, Sampling
 
 TOKENIZER = ByteTokenizer()
-NO_WISH = {"takes_any_seed"}  # that nobody wished for a seed
+DERIVED = {"takes_any_seed"}  # that there was no wish, which is none itself
 
 
 def chat(**fields: Any) -> ChatRequest:
@@ -42,8 +42,8 @@ def test_every_sampling_field_arrives() -> None:
     assert made.logit_bias == {5: -2.0}
     assert made.dry_breakers == {ord("a"), *(id_ for name, id_ in TOKENIZER.specials.items() if "a" in name)}
     untouched = {name for name in Sampling.__slots__ if getattr(made, name) == getattr(Sampling(seed=0), name)}
-    assert untouched == NO_WISH
-    assert sampling(chat()).takes_any_seed and not made.takes_any_seed
+    assert untouched == DERIVED
+    assert sampling(chat()).takes_any_seed
 
 
 def test_every_limit_arrives() -> None:
@@ -58,7 +58,7 @@ def names_of(plain: type) -> set[str]:
 def test_whatever_the_sampler_knows_can_be_wished_for() -> None:
     """A new field of `Sampling` or of a body that nobody wires up would be accepted and ignored."""
     under_another_name = {"dry_breakers": "dry_sequence_breakers"}
-    wanted = {under_another_name.get(name, name) for name in names_of(Sampling) - NO_WISH}
+    wanted = {under_another_name.get(name, name) for name in names_of(Sampling) - DERIVED}
     assert names_of(SamplingWishes) == wanted
     assert names_of(SamplingWishes) <= GenerationFields.model_fields.keys()
 
