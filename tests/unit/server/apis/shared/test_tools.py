@@ -6,7 +6,10 @@ import pytest
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.apis.chat.schema import ChatRequest
-from proxy_inference_engine.server.apis.shared.fields import validate
+from proxy_inference_engine.server.apis.messages.schema import MessageRequest
+from proxy_inference_engine.server.apis.ollama.schema import OllamaChat
+from proxy_inference_engine.server.apis.responses.schema import ResponseRequest
+from proxy_inference_engine.server.apis.shared.fields import RequestSchema, validate
 from proxy_inference_engine.server.apis.shared.tools import MAX_SCHEMA_BYTES, MAX_TOOLS
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -154,3 +157,31 @@ def test_what_is_right_is_accepted(param: str, value: Any) -> None:
 def test_an_unknown_type_lists_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match="'text', 'json_object', 'json_schema', 'grammar', 'choice'"):
         validate(ChatRequest, {**CHAT, "response_format": {"type": "xml"}})
+
+
+def flat(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "name": "f", "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "tools"),
+    [
+        (ChatRequest, CHAT, [function(parameters=HALF), custom(), function(parameters=HALF)]),
+        (MessageRequest, {**CHAT, "max_tokens": 1}, [{"name": "f", "input_schema": HALF}] * 2),
+        (MessageRequest, {**CHAT, "max_tokens": 1}, [{"type": "bash"}, *[{"name": "f", "input_schema": HALF}] * 2]),
+        (OllamaChat, CHAT, [function(parameters=HALF)] * 2),
+        (ResponseRequest, {"model": "m", "input": "Hello"}, [flat(HALF), {"type": "web_search"}, flat(HALF)]),
+        (
+            ResponseRequest,
+            {"model": "m", "input": "Hello"},
+            [flat(HALF), {"type": "namespace", "name": "n", "description": "d", "tools": [flat(HALF)]}],
+        ),
+    ],
+)
+def test_every_api_bounds_the_schemas_of_all_tools_together(
+    schema: type[RequestSchema], body: dict[str, Any], tools: list[Any]
+) -> None:
+    validate(schema, {**body, "tools": tools[:-1]})
+    with pytest.raises(InvalidRequest, match="the schemas of all tools together may have at most 256 KiB") as caught:
+        validate(schema, {**body, "tools": tools})
+    assert caught.value.param == "tools"
