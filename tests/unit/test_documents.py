@@ -67,6 +67,9 @@ def test_the_tree_is_the_tree() -> None:
     tree = read("CONTRIBUTING.md").partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
     shown = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
     assert shown == {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    for folder, line in re.findall(r"^  (\w+)/ +(.*)", tree, re.MULTILINE):
+        below = {path.parent.name for path in (PACKAGE / folder).glob("*/__init__.py")}
+        assert set(re.findall(r"(\w+)/", line)) == below, folder
     top = set(re.findall(r"^(\w+)/ ", tree, re.MULTILINE))
     assert top == {"tests", "benchmarks", "docs", "scripts", "deploy"}
 
