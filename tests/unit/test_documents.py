@@ -74,6 +74,19 @@ def test_the_tree_is_the_tree() -> None:
     assert top == {"tests", "benchmarks", "docs", "scripts", "deploy"}
 
 
+def test_the_tree_of_the_benchmarks_has_every_file() -> None:
+    tree = read("benchmarks/README.md").partition("## Files")[2].partition("```\n")[2].partition("```")[0]
+    folder, shown = "", set()
+    for indent, entry in re.findall(r"^( *)([\w.]+/?) ", tree, re.MULTILINE):
+        folder = folder if indent else entry * entry.endswith("/")
+        shown.add(f"{folder}{entry}" if indent else entry)
+    root = ROOT / "benchmarks"
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if path.parts[-2] != "launchers"}
+    folders = {f"{path.parent.relative_to(root).as_posix()}/" for path in root.glob("*/*.py")}
+    without = {file for file in files if file.endswith(("__init__.py", "/__main__.py"))}
+    assert shown == (files | folders) - without | {"servers/launchers/"}
+
+
 def modules(text: str) -> list[Path]:
     """Those of the package whose path ends so."""
     return [path for path in PACKAGE.rglob(text.rpartition("/")[2]) if f"/{name(path)}".endswith(f"/{text}")]
