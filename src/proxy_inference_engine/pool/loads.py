@@ -161,8 +161,8 @@ class Loads:
                 if victims is None:
                     await self._wait_for_idle(member, num_bytes, began)
                     continue
-                for victim in victims:
-                    await self._unload(victim)
+                # One, and another look: while it goes, somebody may begin to use the next, or pin it.
+                await self._unload(victims[0])
         finally:
             for each in self._members:
                 each.is_leaving = False
