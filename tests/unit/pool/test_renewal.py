@@ -114,6 +114,26 @@ def test_pins_and_idleness_change_without_a_load() -> None:
     run(main())
 
 
+def test_who_is_idle_already_learns_of_another_time() -> None:
+    """It went only when it had been used once more."""
+
+    async def main() -> None:
+        _, pool = make()
+        for name, seconds in (("a", None), ("b", 60)):
+            pool.renew([entry(each, idle_seconds=seconds) for each in "abc"], {}, 100)
+            await use(pool, name)
+        pool.renew([entry("a", idle_seconds=30), entry("b", pin=True, idle_seconds=30), entry("c")], {}, 100)
+        await asyncio.sleep(20)
+        assert states(pool) == {"a": "ready", "b": "ready", "c": "unloaded"}
+        await asyncio.sleep(100)
+        assert states(pool) == {"a": "unloaded", "b": "ready", "c": "unloaded"}
+        pool.renew([entry("a"), entry("b", idle_seconds=30), entry("c")], {}, 100)
+        await asyncio.sleep(31)
+        assert states(pool)["b"] == "unloaded", "pinned no more"
+
+    run(main())
+
+
 def test_what_cannot_be_leaves_everything_as_it_was() -> None:
     async def main() -> None:
         _, pool = make()
