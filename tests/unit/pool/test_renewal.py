@@ -71,6 +71,26 @@ def test_one_with_other_settings_is_loaded_anew_when_the_old_one_has_gone() -> N
     run(main())
 
 
+def test_settings_may_change_again_while_one_waits_for_those_before() -> None:
+    """It waited for itself."""
+
+    async def main() -> None:
+        loader, pool = make()
+        others = [entry("b"), entry("c")]
+        uses = [asyncio.ensure_future(use(pool, "a", 30))]
+        for context in (64, 128, 256):
+            await asyncio.sleep(5)
+            pool.renew([entry("a", context=context), *others], {}, 100)
+            uses.append(asyncio.ensure_future(use(pool, "a")))
+        async with asyncio.timeout(100):
+            await asyncio.gather(*uses)
+        await asyncio.sleep(1)
+        assert loader.log == [*["a loaded", "a unloaded"] * 3, "a loaded"] and loader.most == 40
+        assert pool._loads.everyone == pool.members
+
+    run(main())
+
+
 def test_who_waits_for_a_load_gets_it_though_the_model_is_listed_no_more() -> None:
     async def main() -> None:
         loader, pool = make()
