@@ -170,7 +170,7 @@ class Loads:
                 # One, and another look: while it goes, somebody may begin to use the next, or pin it.
                 await self._unload(victims[0])
         finally:
-            for each in self._members:
+            for each in self.everyone:
                 each.is_leaving = False
 
     def _check_fits(self, member: Member, num_bytes: int) -> None:

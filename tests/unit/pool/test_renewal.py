@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.errors import NotFound, StartupError
+from proxy_inference_engine.errors import NotFound, StartupError, Unavailable
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.pool.pool import ModelPool
 from tests.unit.pool.simulated import SimulatedLoader, simulated_pool
@@ -86,6 +86,27 @@ def test_settings_may_change_again_while_one_waits_for_those_before() -> None:
             await asyncio.gather(*uses)
         await asyncio.sleep(1)
         assert loader.log == [*["a loaded", "a unloaded"] * 3, "a loaded"] and loader.most == 40
+        assert pool._loads.everyone == pool.members
+
+    run(main())
+
+
+def test_who_had_to_let_another_in_and_is_listed_no_more_still_answers_who_waits() -> None:
+    """Who waited was refused, though the model was there."""
+
+    async def main() -> None:
+        _, pool = make()
+        busy = [asyncio.ensure_future(use(pool, name, 1000)) for name in "ab"]
+        await asyncio.sleep(10)
+        wanting = asyncio.ensure_future(use(pool, "c"))
+        await asyncio.sleep(25)  # it has lost patience: who is in its way takes nothing new
+        waiting = asyncio.ensure_future(use(pool, "a"))
+        await asyncio.sleep(1)
+        assert not waiting.done() and pool.find("a").num_waiting == 1
+        pool.renew([entry("b"), entry("c")], {}, 100)
+        assert isinstance((await asyncio.gather(wanting, return_exceptions=True))[0], Unavailable)
+        await asyncio.gather(waiting, *busy)
+        await asyncio.sleep(1)
         assert pool._loads.everyone == pool.members
 
     run(main())
