@@ -407,6 +407,21 @@ def test_keys_are_read_again_while_answers_run(tmp_path: Path) -> None:
         assert root.get("/v1/models", headers={"x-api-key": "key-of-dora"}).status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/admin/models/events", "/admin/pulls/events"])
+def test_who_is_an_admin_no_more_watches_no_longer(tmp_path: Path, path: str) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("eve:key-of-eve admin\nroot:key-of-root admin\n")
+    keys.chmod(0o600)
+    config = load_config({"api_key_file": str(keys)}, {"PIE_DRAIN_SECONDS": "0.2"}, tmp_path)
+    with running(config=config) as live, live.http(headers={"x-api-key": "key-of-eve"}) as eve:
+        with eve.stream("GET", path) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: {")
+            keys.write_text("eve:key-of-eve\nroot:key-of-root admin\n")
+            rest = "".join(lines)  # which would never end
+        assert '"code":"invalid_api_key"' in rest
+
+
 def test_there_may_be_no_file_to_read_again(http: httpx.Client) -> None:
     answer = http.post("/admin/keys/reload")
     assert answer.status_code == 400 and "no key file" in answer.json()["error"]["message"]

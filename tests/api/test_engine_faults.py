@@ -192,6 +192,57 @@ def test_a_signal_ends_a_server_whose_engine_hangs(number: int) -> None:
     assert code_of(responses[0])[:2] == (503, "shutting_down")
 
 
+LOADING = """
+import socket, threading
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.pool.entry import PoolEntry
+from proxy_inference_engine.pool.loader import EngineLoader
+from proxy_inference_engine.pool.pool import ModelPool
+from proxy_inference_engine.served.model import Threads
+from proxy_inference_engine.server.app import image_loader
+from proxy_inference_engine.server.process import serve
+
+class Hanging(EngineLoader):
+    async def need(self, entry):
+        return 1
+
+    def _load(self, entry, watcher):
+        print("hangs", flush=True)
+        threading.Event().wait()
+
+pool = ModelPool([PoolEntry("a", Config())], Hanging(2, Threads(), image_loader), max_bytes=2)
+sock = socket.socket()
+sock.bind(("127.0.0.1", 0))
+print(sock.getsockname()[1], flush=True)
+raise SystemExit(serve(pool, Config(drain_seconds=0.2), sock))
+"""
+
+
+def test_a_signal_ends_a_server_whose_model_hangs_while_it_is_loaded() -> None:
+    """It waited for the load: five minutes for the event loop's threads, and then for ever for the interpreter's."""
+    responses: list[httpx.Response] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", LOADING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
+            wait_until(lambda: _is_up(url))
+            body = {**CHAT, "model": "a"}
+            asking = threading.Thread(
+                target=lambda: responses.append(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=HANG_S))
+            )
+            asking.start()
+            assert process.stdout.readline() == "hangs\n"
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=HANG_S)
+            asking.join()
+        finally:
+            process.kill()
+    assert process.returncode == 0 and "Traceback" not in errors
+    assert code_of(responses[0])[:2] == (503, "shutting_down")
+
+
 def _is_up(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=HANG_S).status_code == 200

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from proxy_inference_engine.config import ApiKey, Config
+from proxy_inference_engine.config import ApiKey, Config, load_config
 from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.apis.responses import websocket as session
@@ -447,6 +448,30 @@ def test_each_turn_counts_against_the_limits_of_its_key() -> None:
         assert refused["error"]["headers"]["retry-after"] == "60"
     with running(config=config) as live, opened(live, authorization="Bearer key-of-ben") as line:
         assert [ask(line, input="Hello")["type"] for _ in range(3)] == ["response.incomplete"] * 3
+
+
+def test_a_key_that_is_taken_away_asks_no_more_on_a_socket_that_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("anna:key-of-anna\nroot:key-of-root admin\n")
+    path.chmod(0o600)
+    config = load_config({"api_key_file": str(path)}, {"PIE_DRAIN_SECONDS": "0.2"}, tmp_path)
+    root = {"authorization": "Bearer key-of-root"}
+    with (
+        running(config=config) as live,
+        live.http(headers=root) as http,
+        opened(live, authorization="Bearer key-of-anna") as line,
+        opened(live, **root) as former,
+    ):
+        assert ask(line, input="Hello")["type"] == "response.incomplete"
+        # One has another key by now, the other is an admin no more.
+        path.write_text("anna:another\nroot:key-of-root\nother:key-of-other admin\n")
+        assert http.post("/admin/keys/reload").status_code == 200
+        for each in (line, former):
+            refused = ask(each, input="Hello")
+            assert refused["status"] == 401 and refused["error"]["code"] == "invalid_api_key"
+        path.write_text("anna:key-of-anna\nroot:key-of-root admin\n")
+        assert http.post("/admin/keys/reload", headers={"authorization": "Bearer key-of-other"}).status_code == 200
+        assert ask(line, input="Hello")["type"] == "response.incomplete"
 
 
 def test_the_operator_sees_a_socket_and_may_end_it() -> None:

@@ -1,6 +1,7 @@
 """Loads that go wrong in a pool of real models: the others go on, and what was taken is given back."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from tests.model.gguf_files import write_llama
 from tests.model.test_pool import beside
+from tests.polling import HANG_S
 
 # A pool of two. What happens to the second is in FAULT; the first has to say the same before and after.
 PROGRAM = """
@@ -118,6 +120,39 @@ def test_the_others_go_on(folder: Path, fault: str, said: str) -> None:
     assert len(found["errors"]) == 1 and said in found["errors"][0] and str(folder) not in found["errors"][0]
     assert found["state"] == "failed"
     assert (found["held"] > 0) == (fault == "hangs"), "what hangs still has its memory, and others' is free again"
+
+
+ENDED = """
+import sys, threading
+from proxy_inference_engine.cli.main import main
+from proxy_inference_engine.runners.llama_cpp import model
+
+def hang(on_progress, share):
+    print("hangs", flush=True)
+    threading.Event().wait()
+
+model._report = hang  # the library calls it, and waits for it
+sys.exit(main(["serve"]))
+"""
+
+
+def test_a_signal_ends_the_program_under_a_load_that_hangs(folder: Path) -> None:
+    """In the middle of the library, which calls back and waits."""
+    tables = "".join(f'[models.{name}]\nmodel = "{folder / name}.gguf"\n' for name in ("one", "two"))
+    (folder / "pie.toml").write_text(f'port = 0\nthreads = 1\nmemory = "2GiB"\n{tables}preload = true\n')
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDED], cwd=folder, env=beside(folder), stdout=pipe, stderr=pipe, encoding="utf-8"
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while process.stdout.readline() != "hangs\n":
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=HANG_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0 and "Traceback" not in errors
 
 
 @pytest.mark.model

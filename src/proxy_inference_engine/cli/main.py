@@ -3,10 +3,8 @@
 The commands and what they need are imported when they run, so that `pie --version` is instant.
 """
 
-import contextlib
 import os
 import sys
-import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from proxy_inference_engine import __version__
+from proxy_inference_engine.cli.exit import leave
 from proxy_inference_engine.errors import PieError
 
 if TYPE_CHECKING:  # `pie --version` does not wait for pydantic
@@ -54,8 +53,7 @@ def complaining(work: Callable[[], int]) -> int:
         return _complain("the input is not UTF-8 text")
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        _leave_now()
-        return INTERRUPTED
+        return leave(INTERRUPTED)
 
 
 def _run(options: Namespace) -> int:
@@ -113,15 +111,6 @@ def _without_model(function: Callable[..., int], config: "Config", own: dict[str
     with ProgressLine() as line:
         obtain(config.model_copy(update={"model": BUNDLED_WORD}), line)
     return function(config, **own)
-
-
-def _leave_now() -> None:
-    """Where a model is still being loaded: the library crashes when the program ends under a thread that computes."""
-    if any(thread.name == "engine" for thread in threading.enumerate()):
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or never there
-                stream.flush()
-        os._exit(INTERRUPTED)
 
 
 def _complain(message: str) -> int:

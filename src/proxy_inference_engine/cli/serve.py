@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy_inference_engine.cli.banner import url
+from proxy_inference_engine.cli.exit import leave
 from proxy_inference_engine.cli.fronts import serve_fronts
 from proxy_inference_engine.cli.port import listen
 from proxy_inference_engine.cli.progress import ProgressLine
@@ -47,7 +48,8 @@ def serve(config: Config, read: "Callable[[], Config] | None" = None) -> int:
             obtain(config, line)
     # Before the weights: a busy port is noticed at once, and early clients wait instead of being refused.
     with listen(config.host, config.port) as sock:
-        return serve_on(config, read, FrontPlace(sock))
+        code = serve_on(config, read, FrontPlace(sock))
+    return leave(code)
 
 
 def serve_on(config: Config, read: "Callable[[], Config] | None", place: FrontPlace) -> int:

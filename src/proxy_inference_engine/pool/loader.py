@@ -1,7 +1,9 @@
 """Brings models into memory with the engines there are, and out of it again. Each load has a thread of its own."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Answerer
@@ -35,7 +37,7 @@ class EngineLoader:
         return 0 if allotment is None else allotment.num_bytes
 
     async def load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:
-        return await asyncio.to_thread(self._load, entry, watcher)
+        return await _in_own_thread(lambda: self._load(entry, watcher))
 
     async def unload(self, model: ServedModel) -> None:
         await asyncio.to_thread(self.stop, model)
@@ -80,6 +82,21 @@ class EngineLoader:
             answerer.stop()
             raise
         return model
+
+
+async def _in_own_thread(work: Callable[[], ServedModel]) -> ServedModel:
+    """One that nobody waits for when the server ends: a load may take minutes, and one that hangs does not end."""
+    found: Future[ServedModel] = Future()
+
+    def run() -> None:
+        found.set_running_or_notify_cancel()
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="load", daemon=True).start()
+    return await asyncio.wrap_future(found)
 
 
 def _failure(entry: PoolEntry, error: StartupError) -> LoadFailed:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 from proxy_inference_engine.engine.stats import Stats, total
@@ -114,12 +115,17 @@ class Loads:
     async def _wait_for_former(self, member: Member) -> None:
         """One of the same name, with other settings, is to be gone first. Raises Unavailable."""
         began = self._clock()
-        while any(each.id == member.id for each in self._retired):
+        while self._has_former(member):
             if self._clock() - began >= _ROOM_SECONDS:
                 raise _no_room(member)
             self._freed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._freed.wait(), _PATIENCE_SECONDS)
+
+    def _has_former(self, member: Member) -> bool:
+        """It may be listed no more itself by now; then those that were retired after it wait for it."""
+        before = takewhile(lambda each: each is not member, self._retired)
+        return any(each.id == member.id for each in before)
 
     def _note_failure(self, member: Member, error: PieError) -> None:
         _log.warning("%s is not loaded: %s", member.id, error)
@@ -161,10 +167,10 @@ class Loads:
                 if victims is None:
                     await self._wait_for_idle(member, num_bytes, began)
                     continue
-                for victim in victims:
-                    await self._unload(victim)
+                # One, and another look: while it goes, somebody may begin to use the next, or pin it.
+                await self._unload(victims[0])
         finally:
-            for each in self._members:
+            for each in self.everyone:
                 each.is_leaving = False
 
     def _check_fits(self, member: Member, num_bytes: int) -> None:

@@ -83,11 +83,13 @@ class Member:
         share = f" {self.progress.share:.0%}" if self.progress.share else ""
         return f"{self.id} is being loaded{share}"
 
-    def renew(self, entry: PoolEntry) -> None:
-        """Take new settings for the same model. What was pinned by hand stays so."""
-        if entry.is_pinned != self.entry.is_pinned:
+    def renew(self, entry: PoolEntry) -> bool:
+        """Take new settings for the same model; whether it may now go at another time. Pinned by hand it stays so."""
+        before, was_pinned = self.entry, self.is_pinned
+        if entry.is_pinned != before.is_pinned:
             self.is_pinned = entry.is_pinned
         self.entry = entry
+        return self.is_pinned != was_pinned or entry.idle_seconds != before.idle_seconds
 
     def adopt(self, model: ServedModel, num_bytes: int) -> None:
         """Take a model that is loaded."""

@@ -204,7 +204,8 @@ class ModelPool:
         members = [self._kept(before.get(entry.id), entry) for entry in entries]
         self.directory = ModelNames(members, aliases)
         for member, entry in zip(members, entries, strict=True):
-            member.renew(entry)
+            if member.renew(entry):
+                self._loads.note_idle(member)
         gone = [member for member in self.members if member not in members]
         self.members[:] = members
         self._loads.max_bytes = max_bytes

@@ -21,6 +21,7 @@ model_of = cache(lambda name: served(name=name))
 class SimulatedLoader:
     sizes: Mapping[str, int]
     seconds: float = 2.0
+    unload_seconds: float = 0.1
     broken: set[str] = field(default_factory=set)  # their loads fail, when half of it is loaded
     hanging: set[str] = field(default_factory=set)
     hang_seconds: float = 1e9
@@ -52,7 +53,7 @@ class SimulatedLoader:
         return model_of(entry.id)
 
     async def unload(self, model: ServedModel) -> None:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(self.unload_seconds)
         del self.held[model.id]
         self.log.append(f"{model.id} unloaded")
 

@@ -46,6 +46,31 @@ def test_the_least_recently_used_makes_room_before_the_load() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_who_comes_to_be_used_while_another_makes_room_is_not_taken(is_pinned: bool) -> None:
+    """It was chosen too, when nobody used it yet."""
+
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 30, "b": 30, "c": 80})
+        pool = simulated_pool(loader, 100)
+        for name in ("a", "b"):
+            await use(pool, name)
+        wanting = asyncio.ensure_future(use(pool, "c"))
+        while states(pool)["a"] != "unloading":
+            await asyncio.sleep(0.01)
+        lease = None if is_pinned else pool.lease(pool.find("b"))
+        pool.pin(pool.find("b"), is_pinned)
+        await asyncio.sleep(5)
+        assert states(pool) == {"a": "unloaded", "b": "ready", "c": "waiting"}
+        pool.pin(pool.find("b"), False)
+        if lease is not None:
+            lease.release()
+        await wanting
+        assert loader.log == ["a loaded", "b loaded", "a unloaded", "b unloaded", "c loaded"] and loader.most == 80
+
+    run(main())
+
+
 def test_who_is_in_use_is_waited_for() -> None:
     async def main() -> None:
         loader = SimulatedLoader({"a": 60, "b": 60})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.errors import NotFound, StartupError
+from proxy_inference_engine.errors import NotFound, StartupError, Unavailable
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.pool.pool import ModelPool
 from tests.unit.pool.simulated import SimulatedLoader, simulated_pool
@@ -71,6 +71,47 @@ def test_one_with_other_settings_is_loaded_anew_when_the_old_one_has_gone() -> N
     run(main())
 
 
+def test_settings_may_change_again_while_one_waits_for_those_before() -> None:
+    """It waited for itself."""
+
+    async def main() -> None:
+        loader, pool = make()
+        others = [entry("b"), entry("c")]
+        uses = [asyncio.ensure_future(use(pool, "a", 30))]
+        for context in (64, 128, 256):
+            await asyncio.sleep(5)
+            pool.renew([entry("a", context=context), *others], {}, 100)
+            uses.append(asyncio.ensure_future(use(pool, "a")))
+        async with asyncio.timeout(100):
+            await asyncio.gather(*uses)
+        await asyncio.sleep(1)
+        assert loader.log == [*["a loaded", "a unloaded"] * 3, "a loaded"] and loader.most == 40
+        assert pool._loads.everyone == pool.members
+
+    run(main())
+
+
+def test_who_had_to_let_another_in_and_is_listed_no_more_still_answers_who_waits() -> None:
+    """Who waited was refused, though the model was there."""
+
+    async def main() -> None:
+        _, pool = make()
+        busy = [asyncio.ensure_future(use(pool, name, 1000)) for name in "ab"]
+        await asyncio.sleep(10)
+        wanting = asyncio.ensure_future(use(pool, "c"))
+        await asyncio.sleep(25)  # it has lost patience: who is in its way takes nothing new
+        waiting = asyncio.ensure_future(use(pool, "a"))
+        await asyncio.sleep(1)
+        assert not waiting.done() and pool.find("a").num_waiting == 1
+        pool.renew([entry("b"), entry("c")], {}, 100)
+        assert isinstance((await asyncio.gather(wanting, return_exceptions=True))[0], Unavailable)
+        await asyncio.gather(waiting, *busy)
+        await asyncio.sleep(1)
+        assert pool._loads.everyone == pool.members
+
+    run(main())
+
+
 def test_who_waits_for_a_load_gets_it_though_the_model_is_listed_no_more() -> None:
     async def main() -> None:
         loader, pool = make()
@@ -110,6 +151,26 @@ def test_pins_and_idleness_change_without_a_load() -> None:
         await use(pool, "a")
         await asyncio.sleep(10)
         assert states(pool)["a"] == "unloaded"
+
+    run(main())
+
+
+def test_who_is_idle_already_learns_of_another_time() -> None:
+    """It went only when it had been used once more."""
+
+    async def main() -> None:
+        _, pool = make()
+        for name, seconds in (("a", None), ("b", 60)):
+            pool.renew([entry(each, idle_seconds=seconds) for each in "abc"], {}, 100)
+            await use(pool, name)
+        pool.renew([entry("a", idle_seconds=30), entry("b", pin=True, idle_seconds=30), entry("c")], {}, 100)
+        await asyncio.sleep(20)
+        assert states(pool) == {"a": "ready", "b": "ready", "c": "unloaded"}
+        await asyncio.sleep(100)
+        assert states(pool) == {"a": "unloaded", "b": "ready", "c": "unloaded"}
+        pool.renew([entry("a"), entry("b", idle_seconds=30), entry("c")], {}, 100)
+        await asyncio.sleep(31)
+        assert states(pool)["b"] == "unloaded", "pinned no more"
 
     run(main())
 

@@ -76,7 +76,9 @@ async def disturb(pool: ModelPool, loader: SimulatedLoader, rng: random.Random) 
 
 async def simulate(seed: int) -> None:
     rng = random.Random(seed)
-    loader = SimulatedLoader({name: rng.randint(10, 70) for name in "abcdefg"[: rng.randint(2, 7)]})
+    least = rng.choice((5, 10))  # small ones go several at a time
+    loader = SimulatedLoader({name: rng.randint(least, 70) for name in "abcdefg"[: rng.randint(2, 7)]})
+    loader.unload_seconds = rng.choice((0.1, 4.0))
     if rng.random() < 0.1:
         loader.hanging.add("a")
         loader.hang_seconds = rng.choice((950.0, 1e9))  # longer than anybody waits

@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proxy_inference_engine.config import ApiKey
 from proxy_inference_engine.errors import Forbidden
 from proxy_inference_engine.served.stream import AnswerStream, Counts
 from proxy_inference_engine.server.http.limits import Limiter, RateLimits
@@ -39,6 +40,7 @@ class Visit:
 
     request_id: str
     tenant: str = ""
+    key: ApiKey | None = None  # that let it in
     status: int = 499  # until an answer starts, the client may still leave
     is_body_read: bool = False
     model: str | None = None  # the one that is asked, once that is known

@@ -179,6 +179,7 @@ class Auth:
             kind, visit = kind_of(scope["path"]), visit_of(scope)
             if kind != "public":
                 key = self._key(kind, sent_keys(Headers(scope=scope)))
+                visit.key = key
                 visit.tenant = LOCAL_TENANT if key is None else key.name
                 visit.may_lead = key is None or key.is_admin or key.name in self._leading
             if self._limits is not None and kind == "user" and _is_limited(scope):
@@ -195,12 +196,12 @@ class Auth:
             if reader is not None:
                 return reader
             if self._keyring.is_open:
-                raise _no_key()
+                raise no_key()
         if self._keyring.is_open:
             return None
         found = _holder(self._keyring, keys)
         if found is None:
-            raise _no_key()
+            raise no_key()
         if kind != "user" and not found.is_admin:
             raise _wrong_kind(kind)
         return found
@@ -211,7 +212,7 @@ def _is_limited(scope: Scope) -> bool:
     return scope.get("method", "POST") == "POST" and not scope["path"].endswith(_UNLIMITED_SUFFIXES)
 
 
-def _no_key() -> Unauthenticated:
+def no_key() -> Unauthenticated:
     return Unauthenticated("A valid API key is needed: send it as Authorization: Bearer or as x-api-key.")
 
 

@@ -33,6 +33,13 @@ class Keyring:
         """Whether somebody of this name has a key, or nobody needs one."""
         return self.is_open or any(key.name == name for _, key in self._digests)
 
+    def still_has(self, key: ApiKey | None) -> bool:
+        """Whether what let somebody in who stays would let them in now, as what they are. None: nobody needs one."""
+        if key is None:
+            return self.is_open
+        wanted = key.digest, key.name, key.is_admin
+        return any((digest, each.name, each.is_admin) == wanted for digest, each in self._digests)
+
     def find(self, key: bytes) -> ApiKey | None:
         wanted = hashlib.sha256(key).digest()
         found: ApiKey | None = None

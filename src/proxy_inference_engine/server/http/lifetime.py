@@ -62,10 +62,28 @@ def shutting_down() -> Unavailable:
 
 
 async def supervise(
-    work: Coroutine[Any, Any, T], receive: Receive, drain: Drain, *guards: Coroutine[Any, Any, None]
+    work: Coroutine[Any, Any, T],
+    receive: Receive,
+    drain: Drain,
+    *guards: Coroutine[Any, Any, None],
+    undo: Callable[[T], None] | None = None,
 ) -> T:
-    """The result of `work`. Raises ClientGone, Unavailable, or what a guard raises; then the work is cancelled."""
+    """The result of `work`. Raises ClientGone, Unavailable, or what a guard raises; then the work is cancelled.
+
+    `undo`: what is done with a result that nobody gets, because the caller was cancelled when it was just there.
+    """
     task = asyncio.ensure_future(work)
+    try:
+        return await _first(task, receive, drain, guards)
+    except BaseException:
+        if undo is not None and task.done() and not task.cancelled() and task.exception() is None:
+            undo(task.result())
+        raise
+
+
+async def _first(
+    task: "asyncio.Future[T]", receive: Receive, drain: Drain, guards: Iterable[Coroutine[Any, Any, None]]
+) -> T:
     helpers = [asyncio.ensure_future(guard) for guard in (_watch_client(receive), *guards)]
     with drain.watched() as ended:
         watched: list[asyncio.Future[Any]] = [task, ended, *helpers]

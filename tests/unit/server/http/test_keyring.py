@@ -82,6 +82,18 @@ def test_a_file_that_is_replaced_is_noticed(kept: Kept) -> None:
     assert kept.names() == {"anna", "dan", "carol"}
 
 
+def test_who_was_let_in_may_stay_while_the_key_is_the_same() -> None:
+    anna, root = ApiKey("anna", "sk-1"), ApiKey("root", "sk-2", is_admin=True)
+    keyring = Keyring([anna, root])
+    assert keyring.still_has(anna) and keyring.still_has(root) and not keyring.still_has(None)
+    keyring.replace([ApiKey("anna", f"sha256:{anna.digest.hex()}"), ApiKey("root", "sk-2")])
+    assert keyring.still_has(anna), "only written otherwise"
+    assert not keyring.still_has(root), "an admin no more"
+    keyring.replace([ApiKey("anna", "sk-3"), ApiKey("ben", "sk-2", is_admin=True)])
+    assert not keyring.still_has(anna) and not keyring.still_has(root)
+    assert Keyring(()).still_has(None)
+
+
 def test_a_server_with_keys_never_opens() -> None:
     keyring = Keyring([ApiKey("anna", "sk-1")])
     keyring.replace(())

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from starlette.types import Message
 
 from proxy_inference_engine.server.http import lifetime
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
+from proxy_inference_engine.server.http.lifetime import CountedTransport, Drain, StallWatch, drop_unread, supervise
 
 
 class Timers:
@@ -63,6 +64,38 @@ def made(timers: Timers | None = None) -> tuple[Socket, CountedTransport, StallW
     socket, timers = Socket(), timers or Timers()
     counted = CountedTransport(socket)
     return socket, counted, StallWatch(counted, timers, 60.0), timers
+
+
+@pytest.mark.parametrize("num_turns", range(12))
+async def test_what_nobody_gets_is_undone(num_turns: int) -> None:
+    """A caller that is cancelled so many turns of the event loop after the work was done, or before that.
+
+    A model that had just been loaded for it stayed in use for ever.
+    """
+    held, loop, go_on = set[str](), asyncio.get_running_loop(), asyncio.Event()
+
+    def cancel(turns: int) -> None:
+        if turns:
+            loop.call_soon(cancel, turns - 1)
+        else:
+            caller.cancel()
+
+    async def work() -> str:
+        await go_on.wait()
+        held.add("it")
+        return "it"
+
+    caller = asyncio.ensure_future(supervise(work(), never, Drain(), undo=held.remove))
+    await asyncio.sleep(0)
+    loop.call_soon(cancel, num_turns)
+    loop.call_soon(go_on.set)
+    got = await asyncio.gather(caller, return_exceptions=True)
+    assert held == ({"it"} if got == ["it"] else set())
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 def test_who_reads_nothing_is_dropped() -> None:

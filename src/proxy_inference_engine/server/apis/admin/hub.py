@@ -107,8 +107,8 @@ async def list_pulls(http: HttpRequest) -> Response:
 
 async def watch_pulls(http: HttpRequest) -> Response:
     """The list as a stream: all of it at first and whenever something in it has changed."""
-    state = state_of(http)
-    return watch(state, lambda: _status(state.pulls))
+    pulls = state_of(http).pulls
+    return watch(http, lambda: _status(pulls))
 
 
 async def begin_pull(http: HttpRequest) -> Response:

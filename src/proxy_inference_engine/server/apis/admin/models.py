@@ -12,10 +12,11 @@ from proxy_inference_engine.models.resolve import resolve
 from proxy_inference_engine.pool.member import Member
 from proxy_inference_engine.pool.pool import ModelPool
 from proxy_inference_engine.server.apis.shared.route import json_response, state_of
+from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.http.errors import COMMON
+from proxy_inference_engine.server.http.guard import no_key
 from proxy_inference_engine.server.http.sse import EventStream
 from proxy_inference_engine.server.http.wire import dumps
-from proxy_inference_engine.server.state import ServerState
 
 _LOOK_SECONDS = 0.25  # between two looks at what is being loaded
 
@@ -68,8 +69,8 @@ def _path(member: Member) -> str | None:
 
 async def watch_pool(http: HttpRequest) -> Response:
     """The list as a stream: all of it at first and whenever something in it has changed."""
-    state = state_of(http)
-    return watch(state, lambda: _status(state.models))
+    pool = state_of(http).models
+    return watch(http, lambda: _status(pool))
 
 
 async def load_model(http: HttpRequest) -> Response:
@@ -107,9 +108,16 @@ def _find(http: HttpRequest) -> tuple[ModelPool, Member]:
     return pool, member
 
 
-def watch(state: ServerState, look: Callable[[], dict[str, Any]]) -> Response:
-    """What `look` sees, as a stream: at first, and whenever it has changed."""
-    return EventStream(_changes(look), _Events(), COMMON, state.drain, state.patience, lambda: None)
+def watch(http: HttpRequest, look: Callable[[], dict[str, Any]]) -> Response:
+    """What `look` sees, as a stream: at first, and whenever it has changed; until the key is taken away."""
+    state, key = state_of(http), visit_of(http.scope).key
+
+    def look_again() -> dict[str, Any]:
+        if not state.keys.keyring.still_has(key):
+            raise no_key()
+        return look()
+
+    return EventStream(_changes(look_again), _Events(), COMMON, state.drain, state.patience, lambda: None)
 
 
 class _Events:

@@ -25,6 +25,7 @@ from proxy_inference_engine.server.apis.shared.route import exchange_of
 from proxy_inference_engine.server.http.access import SOCKET_METHOD, Visit, attach_visit, note, visit_of
 from proxy_inference_engine.server.http.body import ClientGone, note_size, parse_json, share_of
 from proxy_inference_engine.server.http.errors import as_pie_error, error_body, error_headers
+from proxy_inference_engine.server.http.guard import no_key
 from proxy_inference_engine.server.http.websocket import GOING, POLICY, RESTART, mark_of
 from proxy_inference_engine.server.http.wire import dumps, new_id
 from proxy_inference_engine.server.state import ServerState
@@ -187,6 +188,8 @@ class ResponseSession:
 
     async def _respond(self, turn: _Turn, visit: Visit) -> None:
         self._state.drain.check()
+        if not self._state.keys.keyring.still_has(visit_of(self._socket.scope).key):
+            raise no_key()
         if visit.limiter is not None:
             visit.limiter.admit()
         body = await self._share.run(lambda: validate(SocketRequest, turn.data), turn.num_bytes)

@@ -129,7 +129,7 @@ class Exchange(Generic[BodyT_co]):
         trace = None if self.visit.trace is None else self.visit.trace.watch(metrics, self.model.id)
         work = self.model.answer(*asks, observer=trace or metrics)
         if any(ask.prompt.has_images for ask in asks):
-            stream = await supervise(work, self.http.receive, self.state.drain)
+            stream = await supervise(work, self.http.receive, self.state.drain, undo=AnswerStream.cancel)
         elif self._can_tell and any(map(binds, asks)):
             stream = await _meanwhile(work, _tell(self.visit, _compiling_news(), self.state.patience))
         else:
@@ -261,7 +261,8 @@ async def exchange_of(http: HttpRequest, body: T, model_name: str | None) -> Exc
         can_tell = visit.send is not None and getattr(body, "stream", False)  # on a socket nothing comes before a turn
         news = [_tell(visit, lambda: member.news, state.patience)] if can_tell else []
         began = time.monotonic()
-        lease = await supervise(state.models.obtain(member, adapter), http.receive, state.drain, *news)
+        work = state.models.obtain(member, adapter)
+        lease = await supervise(work, http.receive, state.drain, *news, undo=Lease.release)
         if visit.trace is not None:
             visit.trace.took("load", began)
     visit.at_end(lease.release)
