@@ -286,6 +286,17 @@ def test_pie_alone_says_what_to_do_next(server: Running, pie: Pie, tmp_path: Pat
     assert "does not answer" in refused and "serve" in refused
 
 
+def test_what_to_do_next_is_broken_between_words_where_the_command_is_a_path(tmp_path: Path) -> None:
+    """As after `make`, which puts nothing on the PATH."""
+    command = tmp_path / ".venv" / "bin" / "pie"
+    command.parent.mkdir(parents=True)
+    command.write_text("import sys\nfrom proxy_inference_engine.cli import main\nsys.exit(main())\n")
+    with terminal([sys.executable, ".venv/bin/pie"], tmp_path, environment(tmp_path)) as screen:
+        assert screen.wait_end() == 0
+    assert ".venv/bin/pie serve" in screen.text
+    assert max(map(len, screen.text.splitlines())) <= 80
+
+
 def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
     with terminal([*PIE, "show", "bundled"], tmp_path, environment(tmp_path)) as screen:
         assert screen.wait_end() == 0

@@ -40,7 +40,7 @@ def bundled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_runner(weights: Path, *, is_exact: bool = False, lanes: tuple[Lane, ...] = LANES) -> LlamaRunner:
     settings = Settings(name="bundled", lanes=lanes, threads=2, is_exact=is_exact, cache_bytes=256 << 20)
-    return LlamaRunner(Model(weights), settings)
+    return LlamaRunner(Model(weights, is_exact=is_exact), settings)
 
 
 @pytest.fixture(scope="session")

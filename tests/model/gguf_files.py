@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from gguf import GGUFWriter, PoolingType, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, PoolingType, TokenType
 from numpy.typing import NDArray
 
 WIDTH = 32
@@ -50,6 +50,28 @@ def write_llama(
     writer.add_add_eos_token(adds_eos)
     writer.add_add_sep_token(adds_sep)
     finish(writer, _llama_tensors(len(vocabulary.tokens), seed))
+    return path
+
+
+def write_quantised_llama(
+    path: Path, kind: GGMLQuantizationType, pack: Callable[[NDArray[np.float32]], NDArray[np.uint8]]
+) -> Path:
+    """A causal model over bytes, of one layer, whose rows are as wide as the widest block; norms are not packed."""
+    writer, width = GGUFWriter(path, "llama"), 256
+    writer.add_block_count(1)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(NUM_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    vocabulary, draw = _byte_vocabulary(), np.random.default_rng(5)
+    _write_vocabulary(writer, vocabulary)
+    layer = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    num_rows = dict.fromkeys(("token_embd", "output"), len(vocabulary.tokens))
+    for name, rows in {**num_rows, **{f"blk.0.{each}": width for each in layer}}.items():
+        writer.add_tensor(f"{name}.weight", pack(_random(draw, rows, width) * np.float32(0.3)), raw_dtype=kind)
+    norms = ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")
+    finish(writer, ((f"{name}.weight", np.ones(width, np.float32)) for name in norms))
     return path
 
 

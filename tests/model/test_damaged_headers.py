@@ -13,6 +13,7 @@ from proxy_inference_engine.runners.llama_cpp.adapters import Adapters
 from proxy_inference_engine.runners.llama_cpp.header import Entry, Tensor, read_header, write_header
 from proxy_inference_engine.runners.llama_cpp.model import Model
 from proxy_inference_engine.runners.llama_cpp.soundness import check_soundness
+from proxy_inference_engine.runners.llama_cpp.tokenizer import Vocabulary
 from tests.model.gguf_files import write_adapter, write_llama, write_split_llama
 from tests.model.mmproj_files import write_mmproj
 
@@ -38,6 +39,17 @@ def changed(path: Path, key: str, entry: Entry) -> None:
     header, data = read_header(path), path.read_bytes()
     entries = [entry if each.key == key else each for each in header.entries]
     path.write_bytes(write_header(entries, header.tensors) + data[header.data_start :])
+
+
+@pytest.mark.parametrize("name", ["none", "no_vocab"])
+def test_a_model_without_a_vocabulary_is_refused(tmp_path: Path, name: str) -> None:
+    path = write_llama(tmp_path / "m.gguf")
+    header, data = read_header(path), path.read_bytes()
+    entries = [each for each in header.entries if not each.key.startswith("tokenizer.")]
+    entries += [Entry.of("tokenizer.ggml.model", name), Entry.of("llama.vocab_size", 260)]
+    path.write_bytes(write_header(entries, header.tensors) + data[header.data_start :])
+    with pytest.raises(StartupError, match=r"cannot load 'm\.gguf': it has no vocabulary"):
+        Vocabulary(Model(path))
 
 
 def with_tensor(path: Path, **fields: object) -> None:

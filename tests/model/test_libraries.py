@@ -19,7 +19,7 @@ PROMPT = "<|im_start|>user\nWhat is the capital of France? Answer briefly.<|im_e
 @pytest.fixture(scope="module")
 def runner(library: Library, weights: Path) -> Iterator[LlamaRunner]:
     settings = Settings(name="bundled", lanes=(Lane(3, 256),), threads=2, is_exact=True, cache_bytes=64 << 20)
-    runner = LlamaRunner(Model(weights, library=library), settings)
+    runner = LlamaRunner(Model(weights, library=library, is_exact=True), settings)
     yield runner
     runner.close()
 

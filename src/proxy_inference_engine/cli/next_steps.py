@@ -4,7 +4,7 @@ from proxy_inference_engine import __version__
 from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program
 from proxy_inference_engine.cli.remote.running_server import RunningServer, find_server
 from proxy_inference_engine.cli.shelf.inventory import StockedModel, inventory
-from proxy_inference_engine.cli.terminal import paint
+from proxy_inference_engine.cli.terminal import fitted, paint
 from proxy_inference_engine.config import Config, available_memory
 from proxy_inference_engine.errors import StartupError
 
@@ -25,7 +25,7 @@ def next_steps(config: Config) -> int:
         _with_models(stocked)
     else:
         _with_nothing(config)
-    print(f"\n`{program()} --help` lists every command, `{program()} doctor` looks at this machine.")
+    print("\n" + fitted(f"`{program()} --help` lists every command, `{program()} doctor` looks at this machine.", 0))
     return 0
 
 
@@ -46,7 +46,7 @@ def _with_server(server: RunningServer) -> None:
 def _with_models(stocked: list[StockedModel]) -> None:
     names = ", ".join(each.name for each in stocked[:3]) + (", …" if len(stocked) > 3 else "")
     flag = "" if stocked[0].origin == "bundled" else f" --model {stocked[0].name}"
-    print(f"No server is running. {len(stocked)} model{'s' * (len(stocked) > 1)} here: {names}.\n")
+    print(fitted(f"No server is running. {len(stocked)} model{'s' * (len(stocked) > 1)} here: {names}.", 0) + "\n")
     _list(
         (f"{program()} serve{flag}", "start the server for programs and browsers"),
         (f"{program()} chat{flag}", "talk with the model on this terminal"),
@@ -65,4 +65,4 @@ def _with_nothing(config: Config) -> None:
 def _list(*steps: Advice) -> None:
     width = max(len(what) for what, _ in steps)
     for what, why in steps:
-        print(f"  {paint(f'{what:<{width}}', 'blue')}  {why}")
+        print(f"  {paint(f'{what:<{width}}', 'blue')}  {fitted(why, width + 4)}")

@@ -116,7 +116,14 @@ def _load_model(
             on_progress=shares(watcher, weight_bytes(path)),
         )
     on_progress = shares(watcher, weight_bytes(path))
-    return Model(path, gpu_layers=gpu_layers, on_progress=on_progress, library=library, can_map=is_alone)
+    return Model(
+        path,
+        gpu_layers=gpu_layers,
+        on_progress=on_progress,
+        library=library,
+        can_map=is_alone,
+        is_exact=config.exact,
+    )
 
 
 def _gpu_layers(config: Config, library: Library, path: Path, report: Callable[[str], None]) -> int:

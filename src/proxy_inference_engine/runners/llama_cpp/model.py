@@ -35,14 +35,19 @@ class Model:
         on_progress: Callable[[float], None] | None = None,
         library: Library | None = None,
         can_map: bool = True,
+        is_exact: bool = False,
     ) -> None:
-        """`can_map` False: a large file is read too. One that is cut while it is mapped ends the whole process."""
+        """`can_map` False: a large file is read too. One that is cut while it is mapped ends the whole process.
+
+        `is_exact`: no layouts of the processor's own, which compute a single token in other steps than several.
+        """
         check_soundness(path)
         self.library = library or start()
         self.llama = self.library.binding
         params = self.llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.vocab_only = vocab_only
+        params.use_extra_bufts = not is_exact
         is_read = not can_map or path.stat().st_size <= _MAX_READ_BYTES
         if is_read:
             params.load_mode = LLAMA_LOAD_MODE_NONE

@@ -4,12 +4,14 @@ import ctypes
 import re
 from typing import NamedTuple
 
+from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp.binding import llama_token
 from proxy_inference_engine.runners.llama_cpp.model import Model
 
 _CONTROL = 1 << 3
 _USER_DEFINED = 1 << 4
 _UNKNOWN = 1 << 0
+_NONE = ("none", "no_vocab")
 
 
 class TextFrame(NamedTuple):
@@ -24,6 +26,9 @@ class Vocabulary:
     """Implements `Tokenizer`. Safe from any thread: llama.cpp only reads here."""
 
     def __init__(self, model: Model) -> None:
+        """Raises StartupError for a model without one: llama.cpp would end the process when asked for a token."""
+        if model.metadata("tokenizer.ggml.model") in _NONE:
+            raise StartupError(f"cannot load {model.path.name!r}: it has no vocabulary")
         self._llama = model.llama
         self._vocab = model.vocab
         self.num_tokens = int(self._llama.llama_vocab_n_tokens(self._vocab))

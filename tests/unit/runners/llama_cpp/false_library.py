@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from proxy_inference_engine.runners.llama_cpp.binding import FUNCTIONS, llama_context_params, llama_model_params
+from proxy_inference_engine.runners.llama_cpp.binding import (
+    FUNCTIONS,
+    IMAGE_FUNCTIONS,
+    llama_context_params,
+    llama_model_params,
+    mtmd_context_params,
+)
 from proxy_inference_engine.runners.llama_cpp.library import start
 
 POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 DEFAULTS = {
     "llama_model_default_params": llama_model_params,
     "llama_context_default_params": llama_context_params,
+    "mtmd_context_params_default": mtmd_context_params,
 }
 
 
@@ -29,7 +36,7 @@ def compile_library(path: Path, *, without: str = "", **defaults: bytes) -> Path
     if compiler is None:
         pytest.skip("there is no C compiler to make a false library with")
     lines = ["#include <string.h>"]
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, *(IMAGE_FUNCTIONS if start().binding.takes_images else ())):
         if name == without:
             continue
         if name not in DEFAULTS:

@@ -10,13 +10,14 @@ import pytest
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp import binding as binding_module
-from proxy_inference_engine.runners.llama_cpp import library
+from proxy_inference_engine.runners.llama_cpp import library, self_test
 from proxy_inference_engine.runners.llama_cpp.library import Candidate, candidates, load, start
 from proxy_inference_engine.runners.llama_cpp.processor import missing_features
 from tests.unit.runners.llama_cpp.false_library import compile_library, default_bytes
 
 SOURCE = Path(binding_module.__file__).parent
 MODEL, CONTEXT = "llama_model_default_params", "llama_context_default_params"
+IMAGES = "mtmd_context_params_default"
 
 
 @pytest.mark.parametrize("candidate", list(candidates()), ids=lambda candidate: candidate.origin)
@@ -34,6 +35,18 @@ def test_the_native_one_comes_before_the_prebuilt_one() -> None:
     assert next(candidates(named)) == Candidate("named", named)
 
 
+def test_where_both_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    paths = [tmp_path / "llama_cpp" / "lib" / f"libllama{suffix}", tmp_path / "xllamacpp" / f"xllamacpp.abi3{suffix}"]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    for package in ("llama_cpp", "xllamacpp"):
+        (tmp_path / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(candidates()) == [Candidate("native", paths[0]), Candidate("prebuilt", paths[1])]
+
+
 @pytest.mark.parametrize(
     ("function", "change", "reason"),
     [
@@ -42,15 +55,38 @@ def test_the_native_one_comes_before_the_prebuilt_one() -> None:
         (CONTEXT, lambda data: data[:-8], "llama_context_params has fewer than 160 bytes"),
         (CONTEXT, lambda data: bytes(4) + data[4:], "llama_context_params has n_ctx 0, not 512"),
         (MODEL, lambda data: data[:16] + bytes(8) + data[16:-8], "llama_model_params has n_gpu_layers 0, not -1"),
+        (MODEL, lambda data: data + bytes(8), r"llama_model_params has more than \d+ bytes"),
+        (IMAGES, lambda data: data[:24] + bytes(8) + data[24:-8], "mtmd_context_params has media_marker None, not b"),
+        (IMAGES, lambda data: data + bytes(8), r"mtmd_context_params has more than \d+ bytes"),
         (MODEL, lambda data: data, "it cannot load a model"),
     ],
-    ids=["shifted", "longer", "shorter", "another default", "shifted model", "right, but empty"],
+    ids=[
+        *("shifted", "longer", "shorter", "another default", "shifted model", "longer model"),
+        *("shifted images", "longer images", "right, but empty"),
+    ],
 )
 def test_a_library_of_another_version_is_refused(tmp_path: Path, function: str, change: object, reason: str) -> None:
     assert callable(change)
     path = compile_library(tmp_path / "libfalse.so", **{function: change(default_bytes(function))})
     with pytest.raises(ValueError, match=reason):
         load(Candidate("named", path))
+
+
+def test_of_another_version_it_is_one_line_and_the_next_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = default_bytes(CONTEXT)
+    path = compile_library(tmp_path / "libfalse.so", **{CONTEXT: bytes(4) + data[4:]})
+    with caplog.at_level(logging.WARNING):
+        assert start(path) == start()
+    (line,) = caplog.messages
+    assert line.startswith(f"named llama.cpp {path} is not used: it is another version") and "\n" not in line
+
+
+def test_one_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "_NEXT", 6)
+    with pytest.raises(ValueError, match="it computes"):
+        load(Candidate("named", start().binding.path))
 
 
 def test_a_library_without_a_function_is_refused(tmp_path: Path) -> None:
@@ -83,14 +119,19 @@ def test_what_a_missing_part_is_called_where() -> None:
     assert "apt install libgomp1" in library._advice("libgomp.so.1: cannot open shared object file")
 
 
-def test_a_processor_that_lacks_something_is_noticed(tmp_path: Path) -> None:
+def test_a_processor_that_lacks_something_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, binding = tmp_path / "cpuinfo", start().binding
     assert missing_features(binding, path) == []  # not told
     if missing_features(binding):
         pytest.fail("this processor runs a library that is not for it")
     path.write_text("processor : 0\nflags\t\t: fpu sse2\n")
     has_avx2 = binding.find("ggml_cpu_has_avx2")
-    assert ("avx2" in missing_features(binding, path)) == bool(has_avx2 is not None and has_avx2())
+    uses_avx2 = bool(has_avx2 is not None and has_avx2())
+    assert ("avx2" in missing_features(binding, path)) == uses_avx2
+    if uses_avx2:
+        monkeypatch.setattr(library, "missing_features", lambda binding: missing_features(binding, path))
+        with pytest.raises(ValueError, match=r"this processor lacks .*avx2"):
+            load(Candidate("named", binding.path))
 
 
 def test_its_python_part_is_not_run() -> None:

@@ -55,3 +55,9 @@ def test_kv_in_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     binding = start().binding
     monkeypatch.setattr(binding, "llama_state_seq_get_data", lambda *_: 0)
     assert self_test.failure(binding) == "its KV is not laid out as expected"
+
+
+def test_kv_that_does_not_come_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = start().binding
+    monkeypatch.setattr(binding, "llama_state_seq_set_data", lambda *_: 0)
+    assert self_test.failure(binding) == "KV that was read and written back computes something else"
