@@ -112,9 +112,7 @@ _ON_LINES_CALLS = (
     "</function>\n</tool_call>\n"
     "<tool_call>\n<function=get_weather>\n<parameter=city>\na b\n</parameter>\n</function>\n</tool_call>"
 )
-_SINGLE_QUOTED = PYTHON.replace(
-    "value | tojson", "(value | tojson | replace('\"', '\\'') if value is string else value | tojson)"
-)
+_SINGLE_QUOTED = PYTHON.replace("value | tojson", "('\\'' + value + '\\'' if value is string else value | tojson)")
 
 FAMILIES = (
     Family(
