@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted, ReasoningDelta
 from proxy_inference_engine.output.source import SPACE, Alphabet
@@ -31,6 +31,12 @@ class _Kind(Enum):
     CONTENT = auto()
     REASONING = auto()
     ARGUMENTS = auto()
+
+
+class ArgumentSink(Protocol):
+    """Where the arguments of a call go, piece by piece."""
+
+    def arguments(self, text: str) -> None: ...
 
 
 class Sink:

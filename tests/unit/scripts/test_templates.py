@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from scripts import templates
-from tests.unit.formats.derived.corpus import CORPUS
+from tests.unit.formats.derived.corpus import CORPUS, Written
+from tests.unit.formats.derived.families import FAMILIES, Family
 
 
 def test_the_table_tells_what_was_found(
@@ -30,3 +31,13 @@ def test_the_table_tells_what_was_found(
     assert syntax == "syntax: {\"a family's\": 2, 'derived': 1}"
     assert taught == "tools told by us: {}"
     assert reasoning == "reasoning: {'yes': 1}"
+
+
+@pytest.mark.parametrize("subject", [*CORPUS, *FAMILIES], ids=str)
+def test_every_template_of_ours_round_trips(subject: Written | Family) -> None:
+    """As the table measures those that are published: hard texts, rich values, two calls, reasoning."""
+    line = templates.measure(subject.template)
+    num_read, num_rows = line["calls"].split("/")
+    assert num_read == num_rows in ("3", "4") and line["taught"] == ""
+    assert line.get("reasoning", "yes") == "yes"
+    assert "ours" not in line["rendered"] and "theirs" not in line["rendered"]

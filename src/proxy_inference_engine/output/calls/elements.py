@@ -13,13 +13,13 @@ from proxy_inference_engine.formats.syntax import WORD, ArgumentStyle, CallSynta
 from proxy_inference_engine.interaction import Tool, ToolKind
 from proxy_inference_engine.output.calls.literals import python_as_json
 from proxy_inference_engine.output.calls.marked import pass_marked, pass_text
-from proxy_inference_engine.output.pieces import Sink
+from proxy_inference_engine.output.pieces import ArgumentSink
 from proxy_inference_engine.output.source import Finder, Reading, Source
 
 _MAX_DEPTH = 64
 
 
-def read_elements(source: Source, sink: Sink, syntax: CallSyntax, tool: Tool) -> Reading[bool]:
+def read_elements(source: Source, sink: ArgumentSink, syntax: CallSyntax, tool: Tool) -> Reading[bool]:
     """One parameter after the other, each between markers of its own."""
     parameter = syntax.parameter
     assert parameter is not None
@@ -74,7 +74,7 @@ class _Value(NamedTuple):
         return _Value(key, items if is_item else parameter_schema(self.schema, key), depth=self.depth + 1)
 
 
-def _pass_value(source: Source, sink: Sink, syntax: CallSyntax, value: _Value) -> Reading[bool]:
+def _pass_value(source: Source, sink: ArgumentSink, syntax: CallSyntax, value: _Value) -> Reading[bool]:
     parameter, is_text = syntax.parameter, value.is_text
     assert parameter is not None
     if syntax.style is ArgumentStyle.MARKED:
@@ -100,7 +100,7 @@ def _pass_value(source: Source, sink: Sink, syntax: CallSyntax, value: _Value) -
 
 
 def _pass_nested(
-    source: Source, sink: Sink, syntax: CallSyntax, value: _Value, after: str, marker: str | None
+    source: Source, sink: ArgumentSink, syntax: CallSyntax, value: _Value, after: str, marker: str | None
 ) -> Reading[bool]:
     """Hand on a value that is elements itself. Its kind, or else its first key, tells an array from an object."""
     parameter = syntax.parameter
@@ -126,7 +126,7 @@ def _pass_nested(
     return True
 
 
-def _pass_word(source: Source, sink: Sink, after: str) -> Reading[bool]:
+def _pass_word(source: Source, sink: ArgumentSink, after: str) -> Reading[bool]:
     """Hand on a value that is no text, up to what ends it: as it is, unless it is Python's, which some templates write.
 
     The first quote in it tells which.

@@ -12,7 +12,7 @@ from proxy_inference_engine.interaction import Tool, ToolKind
 from proxy_inference_engine.output.calls.literals import PYTHON_WORDS, python_as_json
 from proxy_inference_engine.output.calls.strings import decode_string, pass_string, unescape
 from proxy_inference_engine.output.events import CallDelta
-from proxy_inference_engine.output.pieces import Sink
+from proxy_inference_engine.output.pieces import ArgumentSink, Sink
 from proxy_inference_engine.output.source import Alphabet, Finder, Reading, Source
 
 _EQUALS = Finder("=")
@@ -22,7 +22,7 @@ _QUOTES = frozenset("\"'")
 _NO_TEXTS = frozenset({"array", "boolean", "integer", "null", "number", "object"})
 
 
-def read_keywords(source: Source, sink: Sink, syntax: CallSyntax, tool: Tool) -> Reading[bool]:
+def read_keywords(source: Source, sink: ArgumentSink, syntax: CallSyntax, tool: Tool) -> Reading[bool]:
     """Arguments up to the closing bracket, which is left unread."""
     is_text = tool.kind is ToolKind.CUSTOM
     before = "{"
@@ -50,7 +50,7 @@ def read_keywords(source: Source, sink: Sink, syntax: CallSyntax, tool: Tool) ->
     return True
 
 
-def _pass_argument(source: Source, sink: Sink, schema: ToolSchema) -> Reading[bool]:
+def _pass_argument(source: Source, sink: ArgumentSink, schema: ToolSchema) -> Reading[bool]:
     """Hand on one value as JSON. Some templates write a text without quotes, and everything else between them."""
     while source.is_empty and not source.is_over:
         yield
@@ -82,7 +82,7 @@ def _unquoted(text: str) -> str:
     return inner
 
 
-def _pass_literal(source: Source, sink: Sink) -> Reading[bool]:
+def _pass_literal(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """Hand on one value as JSON, up to the comma or bracket that ends it."""
     depth = 0
     while True:
@@ -110,7 +110,7 @@ def _pass_literal(source: Source, sink: Sink) -> Reading[bool]:
                 return True
 
 
-def _pass_single(source: Source, sink: Sink) -> Reading[bool]:
+def _pass_single(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """What is left of a string in single quotes, handed on in double ones."""
     while True:
         text, marker = source.take_until(_SINGLE_ENDS)

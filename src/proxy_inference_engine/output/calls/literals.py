@@ -76,7 +76,7 @@ class Literals:
         return word
 
     def members(self) -> dict[str, str]:
-        """An object: its keys, and its values as JSON text."""
+        """An object: its keys, each with the first value it has, as JSON text."""
         found: dict[str, str] = {}
         self._enter("{")
         while not self.accept("}"):
@@ -86,7 +86,8 @@ class Literals:
             key = self.string()
             if not self.accept(":"):
                 raise Unreadable
-            found[key] = self.value()
+            value = self.value()
+            found.setdefault(key, value)
         self._depth -= 1
         return found
 

@@ -6,7 +6,7 @@
 import json
 import re
 
-from proxy_inference_engine.output.pieces import Sink
+from proxy_inference_engine.output.pieces import ArgumentSink
 from proxy_inference_engine.output.source import Finder, Reading, Source
 
 _MAX_DEPTH = 64
@@ -14,7 +14,9 @@ _COLON = Finder(":")
 _BARE = re.compile(r"[^,\]}]*")
 
 
-def pass_marked(source: Source, sink: Sink, mark: str, *, is_text: bool = False, depth: int = 0) -> Reading[bool]:
+def pass_marked(
+    source: Source, sink: ArgumentSink, mark: str, *, is_text: bool = False, depth: int = 0
+) -> Reading[bool]:
     """Hand on one value; a string without its quotes if `is_text`. False if it is cut off or too deep."""
     if (yield from source.expect(mark)) is not None:
         return (yield from pass_text(source, sink, mark, is_quoted=not is_text))
@@ -42,7 +44,7 @@ def pass_marked(source: Source, sink: Sink, mark: str, *, is_text: bool = False,
     return True
 
 
-def pass_text(source: Source, sink: Sink, after: str, *, is_quoted: bool) -> Reading[bool]:
+def pass_text(source: Source, sink: ArgumentSink, after: str, *, is_quoted: bool) -> Reading[bool]:
     """Hand on a text that stands there as it is, up to what ends it."""
     finder = Finder(after)
     sink.arguments('"' if is_quoted else "")
@@ -57,7 +59,7 @@ def pass_text(source: Source, sink: Sink, after: str, *, is_quoted: bool) -> Rea
         yield
 
 
-def _pass_bare(source: Source, sink: Sink) -> Reading[bool]:
+def _pass_bare(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """A number or a word; what is neither becomes a string."""
     parts = [source.take_match(_BARE)]
     while source.is_empty and not source.is_over:

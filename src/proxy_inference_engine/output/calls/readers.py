@@ -14,10 +14,10 @@ from proxy_inference_engine.formats.syntax import WORD, ArgumentStyle, CallSynta
 from proxy_inference_engine.interaction import Tool, ToolKind
 from proxy_inference_engine.output.calls.elements import read_elements
 from proxy_inference_engine.output.calls.keywords import read_keywords
-from proxy_inference_engine.output.calls.strings import JsonScan, read_json
+from proxy_inference_engine.output.calls.strings import JsonScan, UniqueArguments, read_json
 from proxy_inference_engine.output.calls.tolerant import ReadCall, read_calls
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted, ReasoningDelta
-from proxy_inference_engine.output.pieces import LabelledPiece, Sink, VisibleText
+from proxy_inference_engine.output.pieces import ArgumentSink, LabelledPiece, Sink, VisibleText
 from proxy_inference_engine.output.source import SPACE, Alphabet, Finder, Reading, Source
 
 # Each trial that fails reads its text once more; a bound keeps the work of an answer linear.
@@ -78,9 +78,10 @@ class BoundReader:
 
 def _read_arguments(source: Source, sink: Sink, syntax: CallSyntax, tool: Tool) -> Reading[bool]:
     """Read the arguments and the text after them; True when the call is complete."""
+    unique: ArgumentSink = sink if tool.kind is ToolKind.CUSTOM else UniqueArguments(sink)
     if syntax.style in (ArgumentStyle.TAGS, ArgumentStyle.MARKED):
         assert syntax.parameter is not None, "this style says how a parameter is written"
-        return (yield from read_elements(source, sink, syntax, tool))
+        return (yield from read_elements(source, unique, syntax, tool))
     if is_raw_input(tool):
         if syntax.style is ArgumentStyle.PYTHON and (yield from source.expect(f"{INPUT}=")) is None and source.is_over:
             return False
@@ -89,7 +90,7 @@ def _read_arguments(source: Source, sink: Sink, syntax: CallSyntax, tool: Tool) 
         case ArgumentStyle.JSON:
             is_whole = yield from read_json(source, sink, tool)
         case ArgumentStyle.PYTHON:
-            is_whole = yield from read_keywords(source, sink, syntax, tool)
+            is_whole = yield from read_keywords(source, unique, syntax, tool)
         case ArgumentStyle.TAGS | ArgumentStyle.MARKED:
             raise AssertionError("read above")
         case _:

@@ -4,7 +4,7 @@ import re
 
 from proxy_inference_engine.formats.signature import INPUT
 from proxy_inference_engine.interaction import Tool, ToolKind
-from proxy_inference_engine.output.pieces import Sink
+from proxy_inference_engine.output.pieces import ArgumentSink
 from proxy_inference_engine.output.source import Finder, Reading, Source
 
 _STRUCTURE = re.compile(r'["{}\[\]]')
@@ -15,7 +15,7 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = re.compile("[0-9a-fA-F]{4}")
 
 
-def read_json(source: Source, sink: Sink, tool: Tool) -> Reading[bool]:
+def read_json(source: Source, sink: ArgumentSink, tool: Tool) -> Reading[bool]:
     """An object of arguments, or of nothing but the input of a custom tool."""
     if tool.kind is ToolKind.FUNCTION:
         return (yield from pass_object(source, sink))
@@ -162,7 +162,24 @@ class UniqueKeys:
         self._held = ""
 
 
-def pass_object(source: Source, sink: Sink) -> Reading[bool]:
+class UniqueArguments:
+    """Hands the JSON of a call's arguments on, each key once, whatever style it is read from."""
+
+    def __init__(self, sink: ArgumentSink) -> None:
+        self._sink = sink
+        self._keys = UniqueKeys()
+        self._is_over = False
+
+    def arguments(self, text: str) -> None:
+        if not self._is_over:
+            shown, end = self._keys.feed(text)
+            self._sink.arguments(shown)
+            self._is_over, text = end is not None, text[len(text) if end is None else end :]
+        # What comes after an object's end tells that it was none.
+        self._sink.arguments(text)
+
+
+def pass_object(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """Hand an object on as arguments, each key once; True when it is complete."""
     keys = UniqueKeys()
     while True:
@@ -177,7 +194,7 @@ def pass_object(source: Source, sink: Sink) -> Reading[bool]:
         yield
 
 
-def pass_string(source: Source, sink: Sink) -> Reading[bool]:
+def pass_string(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """Hand on what is left of a string whose opening quote is read, escapes as they are, with the closing quote."""
     while True:
         text, marker = source.take_until(_STRING_ENDS)
@@ -195,7 +212,7 @@ def pass_string(source: Source, sink: Sink) -> Reading[bool]:
             yield
 
 
-def decode_string(source: Source, sink: Sink) -> Reading[bool]:
+def decode_string(source: Source, sink: ArgumentSink) -> Reading[bool]:
     """Hand on the text of a string whose opening quote is read, never half an escape; the closing quote is read."""
     while True:
         text, marker = source.take_until(_STRING_ENDS)

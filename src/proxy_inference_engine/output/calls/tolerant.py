@@ -129,7 +129,7 @@ class _Reader:
             # One line break on either side belongs to the tags.
             _, after = parameter.around(is_text=False, key=key)
             text = self._up_to(after.strip()).removeprefix("\n").removesuffix("\n")
-            found[key] = _from_word(text, tool, key)
+            found.setdefault(key, _from_word(text, tool, key))
         return found
 
     def _up_to(self, text: str) -> str:

@@ -112,9 +112,7 @@ _ON_LINES_CALLS = (
     "</function>\n</tool_call>\n"
     "<tool_call>\n<function=get_weather>\n<parameter=city>\na b\n</parameter>\n</function>\n</tool_call>"
 )
-_SINGLE_QUOTED = PYTHON.replace(
-    "value | tojson", "(value | tojson | replace('\"', '\\'') if value is string else value | tojson)"
-)
+_SINGLE_QUOTED = PYTHON.replace("value | tojson", "('\\'' + value + '\\'' if value is string else value | tojson)")
 
 FAMILIES = (
     Family(
@@ -463,6 +461,42 @@ FAMILIES = (
             prompt="'>>>'",
         ),
         f"get_weather\n{_PARIS}>>>get_weather\n{_ROOM}",
+    ),
+    Family(
+        "Hy3",
+        template(
+            elements(
+                "'<tool_call:opensource>' + name + '<tool_sep:opensource>\\n'",
+                "'<arg_key:opensource>' + key + '</arg_key:opensource>\\n<arg_value:opensource>'",
+                "'</arg_value:opensource>\\n'",
+            )
+            + "{{- '</tool_call:opensource>\\n' }}",
+            "'<tool_calls:opensource>\\n'",
+            "'</tool_calls:opensource>'",
+            turn=("<｜hy_", ":opensource｜>", "<｜hy_eos:opensource｜>"),
+            assistant="Assistant",
+            thought=_thought("<think:opensource>", "</think:opensource>"),
+        ),
+        "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+        "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+        "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>a b</arg_value:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "<think:opensource>I look.</think:opensource>",
+    ),
+    Family(
+        "Laguna S",
+        template(
+            elements("'<tool_call>' + name", "'<arg_key>' + key + '</arg_key><arg_value>'", "'</arg_value>'")
+            + "{{- '</tool_call>' }}",
+            turn=("<", ">", "</turn>\n"),
+            thought=_thought("<think>", "</think>"),
+        ),
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key>"
+        "<arg_value>3</arg_value></tool_call>"
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>a b</arg_value></tool_call>",
+        "<think>I look.</think>",
     ),
     Family(
         "GLM 4.7, GLM 5",

@@ -93,6 +93,17 @@ def test_calls_without_a_grammar_are_read_too(written: Written) -> None:
     assert read(parsed) == meant(PARIS, ROOM)
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+@pytest.mark.parametrize("written", CORPUS, ids=str)
+def test_an_argument_that_comes_again_is_left_out(written: Written, is_bound: bool) -> None:
+    """Where no watch stands beside the grammar, or there is no grammar."""
+    subject = labels(written, is_bound=is_bound)
+    for items in cuts(itemise(written.calls.replace("days", "city"), subject)):
+        first, second = parse(subject, items).calls
+        assert json.loads(first.arguments, object_pairs_hook=list) == [("city", "Paris")]
+        assert json.loads(second.arguments) == {"city": "a b"}
+
+
 @pytest.mark.parametrize("written", CORPUS, ids=str)
 def test_nested_values_survive(written: Written) -> None:
     assert read(parse(labels(written), [rendered(written, RICH)])) == meant(RICH)

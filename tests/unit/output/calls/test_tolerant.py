@@ -36,6 +36,8 @@ _WEATHER = "get_weather"
         ("get_weather(city='Rome',\n  options={'a': [1, False]})", '{"city": "Rome", "options": {"a": [1, false]}}'),
         ('get_weather("Rome", 2)', '{"city": "Rome", "days": 2}'),
         ('get_weather("Rome", days=2)', '{"city": "Rome", "days": 2}'),
+        ('{"name": "get_weather", "arguments": {"city": "Rome", "options": {"x": 1, "x": 2}, "city": "Paris"}}',
+         '{"city": "Rome", "options": {"x": 1}}'),
         ("get_weather()", "{}"),
         ("get_weather", "{}"),
         ("get_weather --city Rome --days 2 is_exact=true --unit=C",
@@ -128,6 +130,8 @@ def test_reads_what_a_grammar_would_have_held_to_its_syntax(recording: Recording
         ("qwen3_coder", "<tool_call><function=get_weather> <parameter=days> 3 </parameter></function></tool_call>",
          Call(_WEATHER, '{"days": 3}')),
         ("qwen3_coder", '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>', Call(_WEATHER, "{}")),
+        ("qwen3_coder", "<tool_call><function=get_weather> <parameter=days>3</parameter><parameter=days>4</parameter>"
+         "</function></tool_call>", Call(_WEATHER, '{"days": 3}')),
         ("glm45", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>", ROME),
         ("gemma3", "```tool_code\nget_weather('Rome')\n```", ROME),
         ("mistral", '[TOOL_CALLS] [{"name":"get_weather","arguments":{"city":"Rome"}}]', ROME),

@@ -111,18 +111,21 @@ def make_tools(body: CountRequest) -> tuple[Tool, ...]:
 def _offered(body: CountRequest) -> list[tuple[int, ClientTool]]:
     """Tools with their places; those that are to be searched for once a result refers to them, or they were called."""
     tools = [(index, tool) for index, tool in enumerate(body.tools) if isinstance(tool, ClientTool)]
-    if not any(tool.defer_loading for _, tool in tools):
-        return tools
-    known = set(_found_names(body))
-    return [(index, tool) for index, tool in tools if not tool.defer_loading or tool.name in known]
+    if not tools:
+        return []
+    told = dict(_told_of(body))
+    return [(index, tool) for index, tool in tools if told.get(tool.name, not tool.defer_loading)]
 
 
-def _found_names(body: CountRequest) -> Iterator[str | None]:
+def _told_of(body: CountRequest) -> Iterator[tuple[str, bool]]:
+    """Names of tools, and whether they may be called from there on."""
     for block in (block for message in body.messages for block in message.blocks):
         if isinstance(block, ToolUseBlock):
-            yield block.name
+            yield block.name, True
         inner = block.content if isinstance(block, ToolResultBlock) else [block]
-        yield from (each.tool_name for each in inner or () if isinstance(each, NotedBlock))
+        for each in inner or ():
+            if isinstance(each, NotedBlock) and each.tool_name is not None:
+                yield each.tool_name, each.type != "tool_removal"
 
 
 def make_demand(body: CountRequest, reasoning: ReasoningWishes) -> Demand:
@@ -223,20 +226,22 @@ def _unread(body: CountRequest) -> Iterator[str]:
 
 
 def make_turns(body: CountRequest, sealer: Sealer | None = None) -> list[Interaction]:
-    """Raises InvalidRequest for a result without its call."""
+    """Raises InvalidRequest for a result without its call, and where there is nothing to answer."""
     turns = [] if body.system is None else _system(body.system)
     names: dict[str, str] = {}  # id of every call so far → name of its tool
     has_begun = False
     for index, message in enumerate(body.messages):
         match message.role:
             case "system":
-                turns.append(_instruction(message, has_begun))
+                turns += _instruction(message, has_begun)
             case "assistant":
                 turns.append(_said(message, sealer))
             case "user":
                 turns += _asked(message, index, names)
         names |= {block.id: block.name for block in message.blocks if isinstance(block, ToolUseBlock)}
         has_begun = has_begun or message.role != "system"
+    if not turns:
+        raise InvalidRequest("No message says anything to a model.", param="messages")
     # An answer that is to be continued and has no beginning yet is to be written.
     return turns[:-1] if len(turns) > 1 and _is_empty(turns[-1]) else turns
 
@@ -251,12 +256,14 @@ def _system(system: TextBlocks) -> list[Interaction]:
     return [_turn(Role.SYSTEM, [text for text in texts if text])] if any(texts) else []
 
 
-def _instruction(message: InputMessage, has_begun: bool) -> Interaction:
+def _instruction(message: InputMessage, has_begun: bool) -> list[Interaction]:
     """Chat templates know instructions at the front only; moved there, a late one would change the whole prefix."""
     texts = _texts_of(message)
+    if not texts:
+        return []
     if not has_begun:
-        return _turn(Role.SYSTEM, texts)
-    return _turn(Role.USER, ["<system-reminder>", *texts, "</system-reminder>"])
+        return [_turn(Role.SYSTEM, texts)]
+    return [_turn(Role.USER, ["<system-reminder>", *texts, "</system-reminder>"])]
 
 
 def _said(message: InputMessage, sealer: Sealer | None) -> Interaction:
@@ -310,7 +317,7 @@ def _contents(blocks: Sequence[Block], param: str) -> tuple[Content, ...]:
         if isinstance(block, ImageBlock)
         else Content.of(block.text)
         for place, block in enumerate(blocks)
-        if isinstance(block, TextBlock | NotedBlock | ImageBlock)
+        if isinstance(block, TextBlock | ImageBlock) or (isinstance(block, NotedBlock) and block.text)
     )
 
 
@@ -319,7 +326,11 @@ def _texts(content: TextBlocks | Results) -> list[str]:
 
 
 def _texts_of(message: InputMessage) -> list[str]:
-    return [block.text for block in message.blocks if isinstance(block, TextBlock | NotedBlock)]
+    return [
+        block.text
+        for block in message.blocks
+        if isinstance(block, TextBlock) or (isinstance(block, NotedBlock) and block.text)
+    ]
 
 
 def _turn(role: Role, texts: list[str], metadata: Mapping[str, object] | None = None) -> Interaction:

@@ -13,9 +13,12 @@ from proxy_inference_engine.errors import shorten
 from proxy_inference_engine.server.apis.shared.fields import CacheControl, RequestSchema
 from proxy_inference_engine.server.http.wire import dumps
 
+CHANGES = frozenset({"tool_addition", "tool_removal"})  # of the tools that may be called from there on
 _TYPES = re.compile(
-    r"document|search_result|container_upload|tool_reference|compaction|server_tool_use|mcp_tool_use|[a-z_]+_tool_result"
+    "document|search_result|container_upload|browser_state|tool_reference|tool_addition|tool_removal|compaction|fallback"
+    "|mcp_tool_listing|server_tool_use|mcp_tool_use|[a-z_]+_tool_result"
 )
+_SILENT = frozenset({"fallback", "mcp_tool_listing"})  # between servers: no model is told of it
 _MAX_TITLE = 200
 
 
@@ -37,8 +40,11 @@ class NotedBlock(RequestSchema):
 
     @property
     def tool_name(self) -> str | None:
-        """The tool that is found by name, and offered from then on."""
+        """The tool that is found by name, and offered from then on, or no more."""
         name = self._rest.get("tool_name") if self.type == "tool_reference" else None
+        changed = self._rest.get("tool") if self.type in CHANGES else None
+        if isinstance(changed, dict) and changed.get("type") == "tool_reference":
+            name = changed.get("name")
         return name if isinstance(name, str) else None
 
     @property
@@ -46,7 +52,9 @@ class NotedBlock(RequestSchema):
         """Whether all of it is in `text`."""
         if self.type == "document":
             return self._source.get("type") in ("text", "content")
-        return self.type in ("search_result", "tool_reference", "compaction")
+        if self.type in CHANGES:
+            return self.tool_name is not None
+        return self.type in ("search_result", "tool_reference", "compaction", "fallback")
 
     @property
     def _source(self) -> dict[str, Any]:
@@ -59,15 +67,23 @@ class NotedBlock(RequestSchema):
         match self.type:
             case "document":
                 return self._document()
-            case "tool_reference":
-                return f"[The tool {shorten(str(self.tool_name))} can be used now.]"
+            case "tool_reference" | "tool_addition" | "tool_removal":
+                return self._change()
             case "server_tool_use" | "mcp_tool_use":
                 return f"[{shorten(str(rest.get('name')))} was called: {dumps(rest.get('input', {}))}]"
             case "search_result":
                 return "\n".join((*self._titles(), *_texts(rest.get("content"))))
             case "compaction":
                 return "\n".join(_texts(rest.get("content")))
-        return "\n".join(_texts(rest.get("content"))) or f"[{self.type}]"
+        if self.type in _SILENT:
+            return ""
+        return "\n".join(_texts(rest.get("content") or rest.get("tabs"))) or f"[{self.type}]"
+
+    def _change(self) -> str:
+        if self.tool_name is None and self.type in CHANGES:
+            return ""
+        now = "cannot be used any more" if self.type == "tool_removal" else "can be used now"
+        return f"[The tool {shorten(str(self.tool_name))} {now}.]"
 
     def _document(self) -> str:
         source, titles = self._source, list(self._titles())

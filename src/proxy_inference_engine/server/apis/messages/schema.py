@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy_inference_engine.server.apis.messages.notes import NotedBlock, is_noted
+from proxy_inference_engine.server.apis.messages.notes import CHANGES, NotedBlock, is_noted
 from proxy_inference_engine.server.apis.shared.fields import (
     MAX_PARTS,
     CacheControl,
@@ -189,7 +189,9 @@ class InputMessage(OpenSchema):
 def _may_say(role: str, kind: str) -> bool:
     if kind in _OF_ASSISTANT:
         return role == "assistant"
-    return kind == "text" or role == "user" or (role == "assistant" and is_noted(kind))
+    if role == "system":
+        return kind == "text" or kind in CHANGES
+    return kind == "text" or role == "user" or is_noted(kind)
 
 
 class ClientTool(OpenSchema):

@@ -205,6 +205,12 @@ def logit_bias(value: Any, _body: OtherBody) -> OurFields:
     return {"logit_bias": biases}
 
 
+def lora(value: Any, _body: OtherBody) -> OurFields:
+    if not isinstance(value, list) or not all(isinstance(each, dict) and each.get("scale") == 0 for each in value):
+        raise NotRead
+    return {}
+
+
 # The server and the prompt
 
 

@@ -91,6 +91,51 @@ def test_hosted_tools_in_history_are_text(block: dict[str, Any], text: str) -> N
     assert texts == ["Hello", f"{text}\nSo.", "Hello"] and ignored == [f"messages.{block['type']}"]
 
 
+STATE = {"type": "browser_state", "tabs": [{"tab_id": "1", "title": "Tea", "url": "https://a", "active": True}]}
+ADDED = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "b"}}
+REMOVED = {**ADDED, "type": "tool_removal"}
+DEFINED = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "c"}}}
+
+
+@pytest.mark.parametrize(
+    ("block", "ignored"),
+    [
+        ({"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}, []),
+        ({"type": "mcp_tool_listing", "mcp_server_name": "x", "tools": []}, ["messages.mcp_tool_listing"]),
+        (DEFINED, ["messages.tool_addition"]),
+    ],
+)
+def test_what_servers_say_to_each_other_is_no_text(block: dict[str, Any], ignored: list[str]) -> None:
+    text = {"type": "text", "text": "So."}
+    assert read(HELLO, said(block, text, role="assistant"), HELLO) == (["Hello", "So.", "Hello"], ignored)
+    assert read(HELLO, said(block)) == (["Hello"], ignored)
+
+
+def test_they_alone_are_no_question() -> None:
+    for role in ("user", "system"):
+        with pytest.raises(InvalidRequest) as caught:
+            make_turns(body(said(DEFINED, role=role)))
+        assert caught.value.param == "messages"
+
+
+def test_the_state_of_a_browser_is_read() -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [STATE]}
+    texts, ignored = read(HELLO, said(USE, role="assistant"), said(result))
+    assert texts[-1] == "Tea\nhttps://a" and ignored == ["messages.tool_result.browser_state"]
+
+
+def test_tools_come_and_go_on_the_way() -> None:
+    schema = {"type": "object", "properties": {}}
+    tools = [{"name": "a", "input_schema": schema}, {"name": "b", "input_schema": schema, "defer_loading": True}]
+    later = said(ADDED, role="system")
+    for changes, names in (([], "a"), ([later], "ab"), ([later, said(REMOVED)], "a"), ([said(DEFINED)], "a")):
+        assert "".join(tool.name for tool in make_tools(body(HELLO, *changes, tools=tools))) == names
+    told = "<system-reminder>\n[The tool b can be used now.]\n</system-reminder>"
+    assert read(HELLO, later) == (["Hello", told], [])
+    assert read(HELLO, said(DEFINED, role="system")) == (["Hello"], ["messages.tool_addition"])
+    assert read(HELLO, said(REMOVED)) == (["Hello", "[The tool b cannot be used any more.]"], [])
+
+
 def test_a_compaction_is_what_was_said_before() -> None:
     block = {"type": "compaction", "content": "They spoke of tea."}
     assert read(HELLO, said(block, role="assistant"), HELLO) == (["Hello", "They spoke of tea.", "Hello"], [])

@@ -73,6 +73,10 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"n_probs": 3}, {"logprobs": True, "top_logprobs": 3}),
     ({"logit_bias": [[5, 1.5], [6, False]]}, {"logit_bias": {"5": 1.5, "6": -100}}),
     ({"ban_eos_token": True}, {"ignore_eos": True}),
+    ({"lora": [{"id": 0, "scale": 0.0}]}, {}),
+    ({"n_cmpl": 2}, {"n": 2}),
+    ({"thinking_token_budget": 10}, {"reasoning_budget_tokens": 10}),
+    ({"add_special_tokens": False}, {}),
     ({"bad_words": ["tea"]}, {"banned_strings": ["tea"]}),
     ({"min_new_tokens": 3}, {"min_tokens": 3}),
     ({"repetition_penalty_range": 64}, {"repetition_window": 64}),
@@ -156,6 +160,8 @@ def test_a_value_that_asks_for_nothing_is_accepted_whatever_its_name(schema: typ
     body = CHAT if schema is ChatRequest else TEXT
     plain = validate(schema, body)
     for word in WORDS.values():
+        if word.name == "add_special_tokens" and schema is CompletionRequest:
+            continue  # which has it: there it asks for something
         for value in word.neutral:
             read = validate(schema, {**body, word.name: value})
             assert dict(read) == dict(plain) and read.ignored == (), word
@@ -187,6 +193,8 @@ def test_what_changes_nothing_here_is_named() -> None:
     [
         ({"use_beam_search": True}, "use_beam_search"),
         ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
+        ({"lora": [{"id": 0, "scale": 0}, {"id": 1, "scale": 1}]}, "lora"),
+        ({"add_special_tokens": True}, "add_special_tokens"),
         ({"skip_special_tokens": False}, "skip_special_tokens"),
         ({"use_beam_search": 0}, "use_beam_search"),
         ({"guided_json": SCHEMA, "guided_regex": "a"}, "guided_regex"),
