@@ -297,7 +297,7 @@ def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "indent"),
     [
-        (["doctor"], 12),
+        (["doctor"], 13),
         (["ps", "--server", "no address at all, and rather a long one at that"], 5),
         (["launch", "emacs"], 5),
     ],
