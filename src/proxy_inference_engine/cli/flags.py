@@ -3,7 +3,6 @@ Config does.
 """
 
 import argparse
-import difflib
 import sys
 from collections.abc import Collection, Sequence
 from typing import NoReturn
@@ -12,6 +11,7 @@ from proxy_inference_engine import __version__
 from proxy_inference_engine.cli.commands import COMMANDS, SYNONYMS, Command, find, has_flag, is_setting
 from proxy_inference_engine.cli.terminal import fitted
 from proxy_inference_engine.config.catalogue import SettingInfo, catalogue
+from proxy_inference_engine.errors import nearest
 
 _EPILOG = "Every setting is also PIE_<NAME> in the environment or .env, and a key of pie.toml."
 
@@ -44,9 +44,7 @@ def _check_command(parser: _Parser, name: str) -> None:
     names = [command.name for command in COMMANDS] + list(SYNONYMS)
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    parser.error(f"there is no command {name!r}{meant}")
+    parser.error(f"there is no command {name!r}{nearest(name, names)}")
 
 
 def _refuse(parser: _Parser, name: str | None, unknown: Sequence[str]) -> NoReturn:
@@ -69,8 +67,7 @@ def _instead(command: Command, word: str) -> str:
     if "--set" in own and setting in _options():
         return f": say --set {setting}=VALUE"
     flags = [*own, *(info.flag for info in infos if info.flag and has_flag(command, info.name))]
-    close = difflib.get_close_matches(word, flags, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+    return nearest(word, flags)
 
 
 def _options() -> Collection[str]:

@@ -99,6 +99,7 @@ def test_what_commands_set_and_refuse(
         monkeypatch,
         "/set temperature 9",
         "/set colour red",
+        "/set temprature 1",
         "/set tools 1",
         "/set seed 7",
         "/set",
@@ -116,6 +117,7 @@ def test_what_commands_set_and_refuse(
         "/image notes.txt",
         "/model",
         "/dance",
+        "/modle",
         "/retry",
     )
     monkeypatch.chdir(tmp_path)
@@ -128,12 +130,14 @@ def test_what_commands_set_and_refuse(
     assert "  seed = 7" in said and '"yes"' in said and "tokens" in said and "in this process" in said
     wanted = (
         "'temperature'",
-        "'colour'",
+        "'colour' is no option of a chat.",
+        "'temprature' is no option of a chat; did you mean temperature?",
         "'tools'",
         "missing.json",
         "talk.json",
         "by its name this is no image",
-        "/dance",
+        "/dance is no command here; /help lists them",
+        "/modle is no command here; did you mean /model?",
     )
     lines = complaints.splitlines()
     assert len(lines) == len(wanted)
