@@ -67,6 +67,17 @@ def test_reasoning_is_dim_and_what_a_model_writes_steers_nothing(monkeypatch: py
     assert pipe.getvalue() == "yes"
 
 
+def test_empty_lines_at_the_end_are_not_shown_to_a_person() -> None:
+    """They would stand between the answer and the next question; a program gets all of it."""
+    for is_terminal, expected in ((True, "one\n\ntwo\n"), (False, "one\n\ntwo\n\n\n")):
+        terminal = Terminal(is_terminal=is_terminal)
+        speech = Speech(terminal)
+        for piece in ("one\n", "\ntwo", "\n", "\n"):
+            speech.say(TextDelta(piece))
+        speech.finish()
+        assert terminal.getvalue() == expected
+
+
 def test_lines_and_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     say(monkeypatch, "/help", "hello", "", "/clear", "again", "/exit", "never")
     with fake_conversation() as conversation:
