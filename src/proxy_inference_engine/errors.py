@@ -26,7 +26,8 @@
 The mapping to a response body lives in `server/http/errors.py`, once.
 """
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 
 _MAX_WORD = 64
 # What ends a thread. All else that goes wrong in one request ends that request alone, also what is no Exception: a
@@ -196,3 +197,9 @@ def shorten(text: str, length: int = _MAX_WORD) -> str:
     """A client's own word, safe to quote in a message: one line, printable, not long."""
     printable = "".join(c if c.isprintable() else "?" for c in text[: length + 1])
     return printable if len(printable) <= length else printable[:length] + "…"
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """For the end of a message about a word that is none of these: the one that was probably meant, if there is one."""
+    close = difflib.get_close_matches(word[:_MAX_WORD], list(names), n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -108,3 +108,14 @@ def test_it_needs_no_key_and_what_it_asks_does() -> None:
         assert http.get("/v1/models").status_code == 401
         foreign = httpx.get(live.url, headers={"sec-fetch-site": "cross-site", "origin": "https://evil.com"})
         assert "access-control-allow-origin" not in foreign.headers
+
+
+def test_its_files_and_its_looking_do_not_bury_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """A visit loads fifty files, and a dashboard asks three times a second."""
+    caplog.set_level("DEBUG")
+    paths = (PATHS[-1], "/admin/stats", "/admin/requests", "/admin/cache")
+    with server.http() as http:
+        for path in (*paths, "/v1/models", "/admin/cache?nodes=none", f"/page/{VERSION}/nothing.js"):
+            http.get(path)
+    lines = [record for record in caplog.records if "route" in getattr(record, "fields", {})]
+    assert [record.levelname for record in lines] == ["DEBUG"] * len(paths) + ["INFO"] * 3

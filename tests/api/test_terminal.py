@@ -201,6 +201,26 @@ def test_models_are_listed_and_stopped(pie: Pie) -> None:
         assert "no model 'third'" in pie("stop", "third", code=1, server=url)
 
 
+def test_a_narrow_terminal_gets_fewer_columns_and_what_failed_below_them(pie: Pie, tmp_path: Path) -> None:
+    gate, words, key = Gate(), {"prompt": "well?", "max_tokens": 2}, {"Authorization": "Bearer sk-1"}
+    config = Config(api_keys="somebody-of-many-names:sk-1 admin")  # type: ignore[arg-type]  # parsed
+    with running(gate.runner(), config) as live, live.http() as http, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(http.post, "/v1/completions", json=words, headers=key)
+        assert gate.is_entered.wait(HANG_S)
+        variables = environment(tmp_path, PIE_SERVER=live.url, PIE_CLIENT_KEY="sk-1")
+        with terminal([*PIE, "ps"], tmp_path, variables) as screen:
+            assert screen.wait_end() == 0
+        assert "/v1/completions" in pie("ps", server=live.url, PIE_CLIENT_KEY="sk-1")
+        gate.open()
+        assert answer.result(HANG_S).status_code == 200
+    assert "ANSWER" in screen.text and "ROUTE" not in screen.text
+    assert max(map(len, screen.text.splitlines())) <= 80
+    with pool_server(PoolEntry("first", Config()), loader=FakeLoader(broken={"first"})) as served:
+        pie("run", "hi", "--model", "first", server=served.live.url, code=1)
+        listed = pie("ps", server=served.live.url).splitlines()
+    assert listed[2].split() == ["first", "failed", "0", "0"] and "it is broken" in listed[3]
+
+
 def test_stop_ends_the_server(pie: Pie, tmp_path: Path) -> None:
     """It asks only where somebody would notice, and whoever is being answered gets the rest."""
     gate = Gate()
@@ -308,7 +328,7 @@ def test_lines_are_broken_between_words(pie: Pie, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "indent"),
     [
-        (["doctor"], 12),
+        (["doctor"], 13),
         (["ps", "--server", "no address at all, and rather a long one at that"], 5),
         (["launch", "emacs"], 5),
     ],

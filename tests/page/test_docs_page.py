@@ -56,6 +56,11 @@ def test_a_phone_has_a_menu(browser: Any, server: Running) -> None:
     visitor = Visitor(browser, server.url, viewport={"width": 390, "height": 800})
     visitor.page.goto(f"{server.url}/docs")
     visitor.page.wait_for_selector(".operation")
+    for close in ((lambda: visitor.page.click("#scrim")), (lambda: visitor.page.keyboard.press("Escape"))):
+        visitor.page.click("#menu")
+        visitor.page.locator("#side.open").wait_for()
+        close()
+        visitor.page.locator("#side").wait_for(state="hidden")
     visitor.page.click("#menu")
     visitor.page.locator("#routes a").first.click()
     assert not visitor.page.locator("#side").is_visible()

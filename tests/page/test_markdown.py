@@ -1,4 +1,4 @@
-"""Markdown, formulas and code as the page draws them: what was written, and the elements it became."""
+"""What the page makes of texts: Markdown, formulas and code become elements, a request becomes programs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -133,3 +133,15 @@ def test_code(page: Any) -> None:
     ):
         assert whole == code
         assert [(kind.removeprefix("code-"), text) for kind, text in marked] == CODE[language, code]
+
+
+def test_a_call_that_was_cut_off_is_shown_as_code_too(page: Any) -> None:
+    script = """async ([folder, call]) => {
+      const { samples } = await import(`${folder}/samples.js`);
+      const input = [{ role: "user", content: "Rain?" }, call, { ...call, type: "function_call_output", output: "no" }];
+      return samples({ model: "m", input }, false, "http://here/").map((sample) => sample.text);
+    }"""
+    cut = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"city": "Par'}
+    curl, openai, anthropic, javascript = page.evaluate(script, [MODULES, cut])
+    assert all("Par" in text for text in (curl, openai, javascript))
+    assert '"name": "look", "input": {}' in anthropic

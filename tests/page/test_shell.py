@@ -96,6 +96,22 @@ def test_no_view_needs_sideways_scrolling(browser: Any, server: Running, size: s
     visitor.close()
 
 
+def test_on_a_phone_a_tap_beside_the_menu_closes_it_and_presses_nothing(browser: Any, server: Running) -> None:
+    visitor = Visitor(browser, server.url, viewport=SIZES["phone"])
+    page = visitor.page
+    page.fill("#question", "@tour")
+    page.click("#menu")
+    page.locator("#side.open").wait_for()
+    send = page.locator("#send").bounding_box()
+    page.mouse.click(send["x"] + send["width"] - 8, send["y"] + send["height"] / 2)
+    page.locator("#side.open").wait_for(state="detached")
+    assert page.locator("#question").input_value() == "@tour" and not page.locator(".turn").count()
+    page.click("#menu")
+    visitor.button("Close the menu").press("Enter")
+    page.locator("#side.open").wait_for(state="detached")
+    visitor.close()
+
+
 def test_a_view_that_was_left_before_it_came_leaves_nothing_behind(browser: Any, server: Running) -> None:
     """The chat waits for the browser's store; whoever goes on meanwhile has no list of conversations beside models."""
     late = """

@@ -170,3 +170,19 @@ def test_stopping_an_answer(browser: Any) -> None:
         visitor.page.locator(".proof", has_text="Stopped.").wait_for()
         live.wait_idle()
         visitor.close()
+
+
+def test_an_answer_that_breaks_off_is_no_riddle(browser: Any) -> None:
+    with running(FakeRunner(step_seconds=lambda _: 0.02)) as live:
+        visitor = Visitor(browser, live.url)
+        visitor.go("Structure")
+        visitor.page.wait_for_selector(".verdict-line")
+        write(visitor, json.dumps({"type": "string"}))
+        verdict(visitor, "It can be enforced.")
+        visitor.page.click(".ask button")
+        visitor.page.locator(".tokens span").nth(5).wait_for()
+        for connection in list(live.server.server_state.connections):
+            connection.loop.call_soon_threadsafe(connection.transport.abort)
+        visitor.page.locator("#status", has_text="The connection broke off.").wait_for()
+        visitor.page.locator(".ask button", has_text="Answer").wait_for()
+        visitor.close()

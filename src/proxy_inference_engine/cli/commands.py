@@ -203,8 +203,13 @@ def find(name: str) -> Command:
     return next(command for command in COMMANDS if command.name == SYNONYMS.get(name, name))
 
 
+def is_setting(command: Command, setting: str) -> bool:
+    """Whether it means something to this command, with a flag or without."""
+    return command.flags is not None or setting not in _ONLY_ELSEWHERE
+
+
 def has_flag(command: Command, setting: str) -> bool:
     """Whether a setting has a flag after this command."""
     if command.flags is None:
-        return setting not in _ONLY_ELSEWHERE
+        return is_setting(command, setting)
     return setting in command.flags and setting not in {argument.key for argument in command.arguments}

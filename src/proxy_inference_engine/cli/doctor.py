@@ -54,9 +54,9 @@ def doctor(config: Config, *, as_json: bool = False) -> int:
 
 def _print(diagnosis: Diagnosis) -> None:
     sign, style = _SIGNS[diagnosis.verdict]
-    print(f"{paint(sign, style)} {diagnosis.subject:<10}{fitted(diagnosis.finding, 12)}", flush=True)
+    print(f"{paint(sign, style)} {diagnosis.subject:<11}{fitted(diagnosis.finding, 13)}", flush=True)
     if diagnosis.advice:
-        print(f"  {'':<10}{paint('→', style)} {fitted(diagnosis.advice, 14)}", flush=True)
+        print(f"  {'':<11}{paint('→', style)} {fitted(diagnosis.advice, 15)}", flush=True)
 
 
 def _examine(config: Config) -> Iterator[Diagnosis]:
@@ -98,9 +98,9 @@ def _llama(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis("llama.cpp", text, "bad", "pip install xllamacpp, or `pie optimize` compiles it")
         return
     advice = f"`{program()} optimize` compiles it for this processor" if library.origin == "prebuilt" else ""
-    yield Diagnosis(
-        "llama.cpp", f"{describe(library)}, {library.version.partition(' ')[0]}", "note" if advice else "good", advice
-    )
+    told = describe(library).removeprefix("llama.cpp").lstrip(", ")  # which the line begins with
+    finding = f"{library.version.partition(' ')[0]}, {told}"
+    yield Diagnosis("llama.cpp", finding, "note" if advice else "good", advice)
 
 
 def _mlx() -> Diagnosis:

@@ -3,15 +3,15 @@ Config does.
 """
 
 import argparse
-import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from proxy_inference_engine import __version__
-from proxy_inference_engine.cli.commands import COMMANDS, SYNONYMS, Command, has_flag
+from proxy_inference_engine.cli.commands import COMMANDS, SYNONYMS, Command, find, has_flag, is_setting
 from proxy_inference_engine.cli.terminal import fitted
 from proxy_inference_engine.config.catalogue import SettingInfo, catalogue
+from proxy_inference_engine.errors import nearest
 
 _EPILOG = "Every setting is also PIE_<NAME> in the environment or .env, and a key of pie.toml."
 
@@ -33,7 +33,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     if arguments and not arguments[0].startswith("-"):
         _check_command(parser, arguments[0])
-    return parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse(parser, options.command, unknown)
+    return options
 
 
 def _check_command(parser: _Parser, name: str) -> None:
@@ -41,9 +44,36 @@ def _check_command(parser: _Parser, name: str) -> None:
     names = [command.name for command in COMMANDS] + list(SYNONYMS)
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    parser.error(f"there is no command {name!r}{meant}")
+    parser.error(f"there is no command {name!r}{nearest(name, names)}")
+
+
+def _refuse(parser: _Parser, name: str | None, unknown: Sequence[str]) -> NoReturn:
+    """Says of the first word too many what was probably meant."""
+    word = unknown[0].partition("=")[0]
+    if name is None:
+        parser.error(f"there is no flag {word}")
+    parser.prog = f"pie {name}"  # whose help lists what there is
+    if not word.startswith("-"):
+        parser.error(f"`pie {name}` does not take {word!r}")
+    parser.error(f"`pie {name}` has no flag {word}{_instead(find(name), word)}")
+
+
+def _instead(command: Command, word: str) -> str:
+    """Where that is said which has no flag after this command, or which flag is written much like it."""
+    setting, own = word.lstrip("-").replace("-", "_"), {argument.name for argument in command.arguments}
+    infos = [info for info in catalogue() if command.needs_config and is_setting(command, info.name)]
+    if any(info.name == setting for info in infos):
+        return f": set PIE_{setting.upper()}, or {setting} in pie.toml"
+    if "--set" in own and setting in _options():
+        return f": say --set {setting}=VALUE"
+    flags = [*own, *(info.flag for info in infos if info.flag and has_flag(command, info.name))]
+    return nearest(word, flags)
+
+
+def _options() -> Collection[str]:
+    from proxy_inference_engine.python.options import ChatOptions  # only somebody who typed wrong waits for it
+
+    return ChatOptions.__annotations__
 
 
 def build_parser() -> _Parser:

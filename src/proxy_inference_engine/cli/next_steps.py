@@ -40,6 +40,7 @@ def _with_server(server: RunningServer) -> None:
         (f"{program()} launch claude", "use it from Claude Code; codex and opencode too"),
         (f"{program()} ps", "see what it is doing"),
         (f"{program()} bench", "measure it"),
+        (f"{program()} stop", "end it"),
     )
 
 

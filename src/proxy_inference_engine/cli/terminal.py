@@ -68,14 +68,20 @@ def agrees(question: str) -> bool:
         return False
 
 
-def table(rows: Sequence[Sequence[str]], *, numbers: frozenset[int] = frozenset()) -> str:
-    """Columns as wide as what is in them; the first row is their names. Columns of `numbers` end at the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+def table(rows: Sequence[Sequence[str]], *, numbers: frozenset[int] = frozenset(), spare: Sequence[int] = ()) -> str:
+    """Columns as wide as what is in them; the first row is their names. Columns of `numbers` end at the right.
+
+    Where a terminal is too narrow, columns of `spare` are left out, the first of them first.
+    """
+    widths = {column: max(len(row[column]) for row in rows) for column in range(len(rows[0]))}
+    for column in spare:
+        if not is_terminal(sys.stdout) or sum(widths.values()) + 2 * (len(widths) - 1) <= width():
+            break
+        del widths[column]
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(widths[column]) if column in numbers else cell.ljust(widths[column])
-            for column, cell in enumerate(row)
+            row[column].rjust(room) if column in numbers else row[column].ljust(room) for column, room in widths.items()
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join((paint(lines[0], "bold"), *lines[1:]))

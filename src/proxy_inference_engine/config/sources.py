@@ -3,7 +3,6 @@
 Every value keeps the name its author gave it (`--port`, `PIE_PORT`, `port in pie.toml`), for the error message.
 """
 
-import difflib
 import os
 import re
 import tomllib
@@ -17,7 +16,7 @@ from proxy_inference_engine.config.fields import Config
 from proxy_inference_engine.config.keys import all_keys
 from proxy_inference_engine.config.models import is_of_model
 from proxy_inference_engine.config.shown import place
-from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.errors import StartupError, nearest
 
 PREFIX = "PIE_"
 DOTENV = ".env"
@@ -63,7 +62,7 @@ def _check_models(config: Config, settings: Mapping[str, Setting]) -> None:
         where = f"[models.{name}], {settings['models'].source.removeprefix('models ')}"
         for key in table.settings:
             if key not in allowed:
-                raise StartupError(f"{where}: unknown key {key!r}{_nearest(key, allowed)}")
+                raise StartupError(f"{where}: unknown key {key!r}{nearest(key, allowed)}")
         try:
             table.config(config)
         except ValidationError as error:
@@ -86,7 +85,7 @@ def _from_toml(folder: Path, given: object) -> dict[str, Setting]:
         raise StartupError(f"config file {str(path)!r}: {reason}") from None
     for name in values:
         if name not in Config.model_fields:
-            raise StartupError(f"config file {str(path)!r}: unknown key {name!r}{_nearest(name, Config.model_fields)}")
+            raise StartupError(f"config file {str(path)!r}: unknown key {name!r}{nearest(name, Config.model_fields)}")
     return {name: Setting(value, f"{name} in {str(path)!r}") for name, value in values.items()}
 
 
@@ -97,16 +96,11 @@ def _from_variables(variables: Mapping[str, str], where: str) -> dict[str, Setti
         if not variable.startswith(PREFIX) or variable in _NOT_SETTINGS:
             continue
         if variable not in names:
-            raise StartupError(f"unknown variable {variable}{where}{_nearest(variable, names)}")
+            raise StartupError(f"unknown variable {variable}{where}{nearest(variable, names)}")
         # An empty variable is no answer, except where silence would leave the server open.
         if value.strip() or names[variable] in _NEVER_EMPTY:
             settings[names[variable]] = Setting(value.strip(), variable + where)
     return settings
-
-
-def _nearest(name: str, names: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _read_dotenv(path: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ They are checked by that API's own schema, so a value that it refuses is refused
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from proxy_inference_engine.errors import InvalidRequest, shorten
+from proxy_inference_engine.errors import InvalidRequest, nearest, shorten
 from proxy_inference_engine.python.functions import ToolLike
 
 TurnLike = Mapping[str, Any]  # as chat completions has it: role, content, perhaps tool_calls
@@ -76,7 +76,8 @@ def check_names(options: Mapping[str, Any]) -> None:
     """Raises InvalidRequest: what only makes sense over HTTP is refused, as what nobody knows is."""
     for name in options:
         if name not in ChatOptions.__annotations__:
-            raise InvalidRequest(f"{shorten(name)!r} is no option of a chat.", param=shorten(name))
+            meant = nearest(name, ChatOptions.__annotations__)
+            raise InvalidRequest(f"{shorten(name)!r} is no option of a chat{meant or '.'}", param=shorten(name))
 
 
 def plain(value: Any) -> Any:

@@ -88,9 +88,27 @@ def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], capsys: pytest
     assert "--help" in complaint(arguments, capsys, code=2)
 
 
-@pytest.mark.parametrize(("typed", "said"), [("chatt", "did you mean 'chat'?"), ("dance", "no command 'dance' (see")])
+@pytest.mark.parametrize(("typed", "said"), [("chatt", "did you mean chat?"), ("dance", "no command 'dance' (see")])
 def test_a_command_that_there_is_not(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in complaint([typed], capsys, code=2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("serve --data-dir x", "set PIE_DATA_DIR, or data_dir in pie.toml (see `pie serve --help`)"),
+        ("chat --port=1", "set PIE_PORT, or port in pie.toml (see `pie chat --help`)"),
+        ("ls --jsn", "did you mean --json? (see `pie ls --help`)"),
+        ("run hello --max-tokens 3", "`pie run` has no flag --max-tokens: say --set max_tokens=VALUE (see"),
+        ("ps smollm2", "`pie ps` does not take 'smollm2' (see"),
+        ("serve --colour red", "`pie serve` has no flag --colour (see"),
+        ("serve --server http://127.0.0.1:1", "`pie serve` has no flag --server (see"),
+        ("key me --data-dir x", "`pie key` has no flag --data-dir (see"),
+        ("--colour", "there is no flag --colour (see `pie --help`)"),
+    ],
+)
+def test_a_flag_that_there_is_not(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in complaint(typed.split(), capsys, code=2)
 
 
 def test_help_stays_short(capsys: pytest.CaptureFixture[str]) -> None:

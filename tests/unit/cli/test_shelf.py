@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from proxy_inference_engine.cli import main
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.served.model import ServedModel
 from tests import hub as hubs
+from tests.api.running import listening
 from tests.hub import Hub
 from tests.model.gguf_files import write_llama
 
@@ -100,6 +106,22 @@ def test_a_person_is_asked_first(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr("builtins.input", lambda _question, answer=answer: answer)
         shelf("rm", NAME, code=code)
         assert bool(shelf.blobs) is bool(code)
+
+
+def test_what_a_server_has_loaded_stays(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a server knows the model by the name of its file."""
+    for word in ("F32", "Q8_0"):
+        shelf("pull", f"{NAME}:{word}")
+    config = Config(drain_seconds=0.2)
+    worker = Worker(StepEngine(FakeRunner(), max_cache_bytes=0))
+    worker.start()
+    with listening([ServedModel.of(worker, config, name="tiny-F32")], config) as live:
+        monkeypatch.setenv("PIE_SERVER", live.url)
+        for name in (NAME, f"{NAME}:F32"):
+            assert f"the server at {live.url} has tiny-F32 loaded" in shelf("rm", name, "--yes", code=1)
+        assert "Deleted" in shelf("rm", f"{NAME}:Q8_0", "--yes")
+        assert "Deleted" not in shelf("rm", NAME, "--yes", code=1) and len(shelf.blobs) == 1
+    worker.stop()
 
 
 def test_what_is_not_ours_to_delete(shelf: Shelf) -> None:

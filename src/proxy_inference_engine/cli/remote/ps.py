@@ -5,7 +5,7 @@ from typing import Any
 
 from proxy_inference_engine.cli.remote.connection import ServerRefusal
 from proxy_inference_engine.cli.remote.running_server import RunningServer, need_server
-from proxy_inference_engine.cli.terminal import paint, table
+from proxy_inference_engine.cli.terminal import fitted, paint, table
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.config.sizes import format_size
 
@@ -59,7 +59,8 @@ def _members(members: list[dict[str, Any]]) -> str:
                 str(each["waiting"]),
             )
         )
-    return table(rows, numbers=frozenset({2, 3, 4, 5}))
+    lines = (paint(fitted(each["error"]["message"], 0), "red") for each in members if each["error"])
+    return "\n".join((table(rows, numbers=frozenset({2, 3, 4, 5}), spare=(5, 4)), *lines))
 
 
 def _held(member: dict[str, Any]) -> int:
@@ -71,7 +72,7 @@ def _held(member: dict[str, Any]) -> int:
 def _state(member: dict[str, Any]) -> str:
     if member["state"] == "loading" and member["progress"]:
         return f"loading, {round(100 * member['progress']['share'])} %"
-    return str(member["state"]) + (f": {member['error']['message']}" if member["error"] else "")
+    return str(member["state"])
 
 
 def _requests(requests: list[dict[str, Any]]) -> str:
@@ -89,7 +90,7 @@ def _requests(requests: list[dict[str, Any]]) -> str:
                 _number(each["completion_tokens"]),
             )
         )
-    return table(rows, numbers=frozenset({5, 6, 7}))
+    return table(rows, numbers=frozenset({5, 6, 7}), spare=(2, 1, 3))
 
 
 def _number(value: int | None) -> str:

@@ -22,7 +22,7 @@ def models(config: Config, *, as_json: bool = False) -> int:
             (each.name, format_size(each.num_bytes), each.file.kind, each.origin, _state(each, server))
             for each in stocked
         ]
-        print(table(rows, numbers=frozenset({1})))
+        print(table(rows, numbers=frozenset({1}), spare=(3, 2)))
     else:
         print("There is no model here yet.\n")
         print("\n".join(fitting(available_memory(), gpu_bytes(config))))

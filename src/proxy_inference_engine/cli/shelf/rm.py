@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from proxy_inference_engine.cli.remote.running_server import find_server
+from proxy_inference_engine.cli.shelf.inventory import inventory
 from proxy_inference_engine.cli.terminal import agrees
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.config.sizes import format_size
@@ -16,7 +17,7 @@ from proxy_inference_engine.models.resolve import BUNDLED_WORD, models_among, pa
 def rm(config: Config, *, model: str, is_sure: bool = False) -> int:
     """Asks before, unless it is told not to. Raises StartupError."""
     doomed = _doomed(config, model)
-    _check_unused(config, model)
+    _check_unused(config, doomed)
     num_bytes = sum(path.stat().st_size for path in _files(doomed) if not path.is_symlink())
     if not is_sure and not agrees(f"Delete {model}, {format_size(num_bytes)}?"):
         print("Nothing was deleted.")
@@ -52,10 +53,16 @@ def _doomed(config: Config, model: str) -> list[Path]:
     return [*links, *(link.resolve() for link in links if link.is_symlink())]
 
 
-def _check_unused(config: Config, model: str) -> None:
+def _check_unused(config: Config, doomed: list[Path]) -> None:
+    """A server that was started with one model has it under the name of its file."""
     server = find_server(config)
-    if server is not None and any(each.id == model and each.state != "unloaded" for each in server.models):
-        raise StartupError(f"the server at {server.url} has {model} loaded: `pie stop {model}` first")
+    if server is None:
+        return
+    going = [each for each in inventory(config) if any(each.file.path.is_relative_to(path) for path in doomed)]
+    names = {name for each in going for name in (each.name, each.file.name)}
+    for each in server.models:
+        if each.id in names and each.state != "unloaded":
+            raise StartupError(f"the server at {server.url} has {each.id} loaded: `pie stop {each.id}` first")
 
 
 def _files(paths: Iterable[Path]) -> Iterable[Path]:

@@ -23,7 +23,7 @@ def show(config: Config, *, model: str | None = None, as_json: bool = False) -> 
         return 0
     print(paint(facts["name"], "bold"))
     for title, text in _lines(facts):
-        print(f"  {title:<13}{fitted(text, 15)}")
+        print(f"  {title:<14}{fitted(text, 16)}")
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy_inference_engine.cli.talk.conversation import TerminalConversation
 from proxy_inference_engine.cli.talk.inputs import read_format, read_image, read_setting
 from proxy_inference_engine.cli.terminal import paint
-from proxy_inference_engine.errors import StartupError
+from proxy_inference_engine.errors import StartupError, nearest
 from proxy_inference_engine.python.options import ChatOptions
 
 _OFF = "off"
@@ -134,7 +134,8 @@ def act(conversation: TerminalConversation, line: str) -> str:
     word, _, rest = line.partition(" ")
     command = SLASH_COMMANDS.get(word)
     if command is None:
-        raise StartupError(f"{word} is no command here; /help lists them")
+        meant = nearest(word, (*SLASH_COMMANDS, RETRY, *EXIT))
+        raise StartupError(f"{word} is no command here{meant or '; /help lists them'}")
     return command.act(conversation, rest.strip())
 
 

@@ -70,6 +70,7 @@ class Speech:
         self._is_terminal = is_terminal(stream)
         self._is_dim = has_color(stream)
         self._has_text = self._is_reasoning = False
+        self._held = ""  # line ends that may be the last: nobody wants to see those
 
     def say(self, saying: Saying) -> None:
         match saying:
@@ -91,7 +92,7 @@ class Speech:
     def _turn(self, *, to_reasoning: bool) -> None:
         if to_reasoning is self._is_reasoning:
             return
-        self._is_reasoning = to_reasoning
+        self._is_reasoning, self._held = to_reasoning, ""
         if to_reasoning:
             self._stream.write(_DIM if self._is_dim else "(thinking) ")
         else:
@@ -99,7 +100,11 @@ class Speech:
 
     def _write(self, text: str) -> None:
         self._has_text = True
-        self._stream.write(harmless(text) if self._is_terminal else text)
+        if self._is_terminal:
+            whole = self._held + harmless(text)
+            text = whole.rstrip("\n")
+            self._held = whole[len(text) :]
+        self._stream.write(text)
         self._stream.flush()
 
     def finish(self) -> None:

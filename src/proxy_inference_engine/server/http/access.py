@@ -57,6 +57,7 @@ class Visit:
     fills_idle: bool = False  # nobody waits for it, so it keeps nobody waiting
     trace: Trace | None = None  # where somebody follows it
     started: float = field(default_factory=time.monotonic)
+    is_routine: bool = False  # a file of the page, or what a dashboard asks each second: a line only if it goes wrong
     stop: Callable[[], bool] | None = None  # a way of its own to be cancelled; False: it is past that
     _endings: list[Callable[[], None]] = field(default_factory=list)
     _is_unwanted: bool = False
@@ -204,7 +205,8 @@ def note(requests: Counter, method: str, route: str, visit: Visit, client: str |
     fields = {"route": route, "status": visit.status, "ms": took_ms, **visit.fields()}
     if client is not None:
         fields["client"] = client
-    _logger.info(method, extra={"fields": fields})
+    level = logging.DEBUG if visit.is_routine and visit.status < 400 else logging.INFO
+    _logger.log(level, method, extra={"fields": fields})
     if visit.trace is not None:
         visit.trace.end(method, route, visit.status, visit.error_code, visit.tenant)
     visit.answer = None  # who still knows of the visit, as a response in the background does, need not hold its images

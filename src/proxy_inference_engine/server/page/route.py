@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.page.content import DOCS, INDEX, PAGE, VERSION, PageFile
 
 SETTINGS = "settings.json"
@@ -41,6 +42,7 @@ class Playground:
 
     async def get_file(self, http: HttpRequest) -> Response:
         """A file of the page, of this version alone: modules of two versions do not go together."""
+        visit_of(http.scope).is_routine = True
         found = PAGE.get(http.path_params["name"])
         if found is None or found.scripts or http.path_params["version"] != VERSION:
             raise HTTPException(404)

@@ -67,6 +67,17 @@ def test_reasoning_is_dim_and_what_a_model_writes_steers_nothing(monkeypatch: py
     assert pipe.getvalue() == "yes"
 
 
+def test_empty_lines_at_the_end_are_not_shown_to_a_person() -> None:
+    """They would stand between the answer and the next question; a program gets all of it."""
+    for is_terminal, expected in ((True, "one\n\ntwo\n"), (False, "one\n\ntwo\n\n\n")):
+        terminal = Terminal(is_terminal=is_terminal)
+        speech = Speech(terminal)
+        for piece in ("one\n", "\ntwo", "\n", "\n"):
+            speech.say(TextDelta(piece))
+        speech.finish()
+        assert terminal.getvalue() == expected
+
+
 def test_lines_and_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     say(monkeypatch, "/help", "hello", "", "/clear", "again", "/exit", "never")
     with fake_conversation() as conversation:
@@ -99,6 +110,7 @@ def test_what_commands_set_and_refuse(
         monkeypatch,
         "/set temperature 9",
         "/set colour red",
+        "/set temprature 1",
         "/set tools 1",
         "/set seed 7",
         "/set",
@@ -116,6 +128,7 @@ def test_what_commands_set_and_refuse(
         "/image notes.txt",
         "/model",
         "/dance",
+        "/modle",
         "/retry",
     )
     monkeypatch.chdir(tmp_path)
@@ -128,12 +141,14 @@ def test_what_commands_set_and_refuse(
     assert "  seed = 7" in said and '"yes"' in said and "tokens" in said and "in this process" in said
     wanted = (
         "'temperature'",
-        "'colour'",
+        "'colour' is no option of a chat.",
+        "'temprature' is no option of a chat; did you mean temperature?",
         "'tools'",
         "missing.json",
         "talk.json",
         "by its name this is no image",
-        "/dance",
+        "/dance is no command here; /help lists them",
+        "/modle is no command here; did you mean /model?",
     )
     lines = complaints.splitlines()
     assert len(lines) == len(wanted)

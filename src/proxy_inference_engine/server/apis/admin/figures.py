@@ -22,6 +22,7 @@ _MAX_TEXT_CHARS = 80
 
 async def get_stats(http: HttpRequest) -> Response:
     """The table of /metrics as JSON, by model, with the histograms of all."""
+    visit_of(http.scope).is_routine = True
     state = state_of(http)
     return json_response(
         {
@@ -35,6 +36,7 @@ async def get_stats(http: HttpRequest) -> Response:
 
 async def get_cache(http: HttpRequest) -> Response:
     """The tree of prefixes of one model. Texts are shown only to whom they belong, and only where asked for."""
+    visit_of(http.scope).is_routine = True
     query = {**http.query_params}
     for name in query.keys() - {"model", "nodes", "texts"}:
         raise InvalidRequest(f"Unknown parameter: {shorten(name)!r}.", param=shorten(name), code="unknown_parameter")

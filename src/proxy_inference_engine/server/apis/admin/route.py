@@ -35,6 +35,7 @@ async def get_usage(http: HttpRequest) -> Response:
 
 
 async def list_requests(http: HttpRequest) -> Response:
+    visit_of(http.scope).is_routine = True
     return json_response({"object": "list", "data": _running(http)})
 
 

@@ -32,13 +32,18 @@ export async function call(path, { body, signal, method = body ? "POST" : "GET" 
 
 export const json = async (path, options) => (await call(path, options)).json();
 
+// What a browser says of it ("network error") is no sentence.
+const broken = (error) => {
+  throw error.name === "AbortError" ? error : new ApiError(0, "The connection broke off.");
+};
+
 // The data of every event; `onComment` hears what is said meanwhile ("coder is being loaded 43%").
 export async function* events(response, onComment = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(broken);
       if (done) return;
       const lines = (rest + value).split(/\r?\n/);
       rest = lines.pop();

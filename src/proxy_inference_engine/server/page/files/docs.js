@@ -198,6 +198,11 @@ class Page {
   }
 }
 
+function openSide(isOpen) {
+  $("side").classList.toggle("open", isOpen);
+  $("menu").setAttribute("aria-expanded", String(isOpen));
+}
+
 function jump() {
   const target = document.getElementById(location.hash.slice(1));
   if (!target?.classList.contains("operation")) return;
@@ -208,8 +213,7 @@ function jump() {
     if (link.hash === location.hash) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
-  $("side").classList.remove("open");
-  $("menu").setAttribute("aria-expanded", "false");
+  openSide(false);
 }
 
 try {
@@ -218,8 +222,10 @@ try {
   const page = new Page(await response.json());
   page.show();
   $("filter").addEventListener("input", () => page.show($("filter").value));
-  $("menu").addEventListener("click", () => $("menu").setAttribute("aria-expanded", String($("side").classList.toggle("open"))));
+  $("menu").addEventListener("click", () => openSide(true));
+  $("scrim").addEventListener("click", () => openSide(false));
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") openSide(false);
     if (event.key !== "/" || event.target.matches("input")) return;
     event.preventDefault();
     $("filter").focus();

@@ -109,7 +109,7 @@ $("side-foot").append(
   element("a", { class: "button icon-button", href: "docs", title: "The API, route by route", "aria-label": "The API, route by route" }, icon("code")),
 );
 $("menu").addEventListener("click", () => openSide(!$("side").classList.contains("open")));
-$("view").addEventListener("click", () => openSide(false));
+$("scrim").addEventListener("click", () => openSide(false));
 window.addEventListener("hashchange", show);
 await show();
 // The other views too, before they are wanted: also when the server has ended they open, and say so.

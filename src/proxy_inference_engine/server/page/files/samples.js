@@ -47,13 +47,22 @@ function pythonArguments(body, known) {
   return lines.join("\n");
 }
 
+// A call that was cut off has arguments that are no JSON; Anthropic's words have none for that.
+function inputOf(text) {
+  try {
+    return JSON.parse(text || "{}");
+  } catch {
+    return {};
+  }
+}
+
 // In Anthropic's words. Its messages have no reasoning items of ours; an image is a source.
 function messages(body) {
   const turns = [];
   const push = (role, block) => (turns.at(-1)?.role === role ? turns.at(-1).content.push(block) : turns.push({ role, content: [block] }));
   for (const item of body.input) {
     if (item.type === "function_call")
-      push("assistant", { type: "tool_use", id: item.call_id, name: item.name, input: JSON.parse(item.arguments || "{}") });
+      push("assistant", { type: "tool_use", id: item.call_id, name: item.name, input: inputOf(item.arguments) });
     else if (item.type === "function_call_output") push("user", { type: "tool_result", tool_use_id: item.call_id, content: item.output });
     else if (typeof item.content === "string" && item.role) push(item.role, { type: "text", text: item.content });
     else if (item.role) {

@@ -238,6 +238,7 @@ export function mount(root, context) {
   }
 
   async function prove() {
+    if (!shown.reason) throw new Error("The answer broke off.");
     if (shown.reason === "length") return proof.replaceChildren(icon("more"), "The limit of tokens came before the end of the answer.");
     if (shown.schema) return proveSchema();
     const asked = await json("v1/schemas/check", { body: { model: picker.value, response_format: shown.wanted, instances: [shown.text] } });
