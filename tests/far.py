@@ -189,6 +189,9 @@ class FarSide(ThreadingHTTPServer):
         self.holds_after: int | None = None  # tokens; then nothing comes until the client leaves
         self.pauses_after: int | None = None  # tokens; the rest comes when the test lets go
         self.num_miscounted = 0  # tokens of every prompt that nobody else finds there
+        self.num_missing = 0  # vectors of every answer
+        self.holds_embeddings = False  # nothing comes until the client leaves
+        self.num_embedded = 0  # requests
         self.key: str | None = None
         self.asked: list[Json] = []
         self.num_running = self.num_paused = 0
@@ -285,9 +288,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _embed(self, asked: Json) -> None:
+        self.server.num_embedded += 1
+        if self.server.holds_embeddings:
+            return self._hold()
         vectors = [np.array([len(ids), sum(ids), 1, 0], np.float32) for ids in asked["input"]]
         written = [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
         data = [{"index": number, "embedding": text} for number, text in reversed(list(enumerate(written)))]
+        del data[: self.server.num_missing]
         self._answer(200, {"data": data})
 
     def _stream(self, asked: Json) -> None:

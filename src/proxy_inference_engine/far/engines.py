@@ -66,6 +66,10 @@ class FarEngine:
     def endpoint(self) -> FarEndpoint:
         return GENERATE if self.facts is None else self.facts.endpoint
 
+    @property
+    def can_embed(self) -> bool:
+        return self.facts is not None and self.facts.can_embed
+
     def takes(self, request: Request) -> bool:
         """Whether there is a place for all of the request: completions have none for images."""
         return not request.images or self.endpoint == GENERATE
@@ -140,6 +144,11 @@ class Engines:
         self._known.note(keys, chosen)
         return chosen
 
+    def choose_embedder(self, tried: Collection[FarEngine] = ()) -> FarEngine | None:
+        """Where texts that become vectors go next: no cache has seen any of them. None: there is nobody left."""
+        up = [engine for engine in self.up if engine not in tried and engine.can_embed]
+        return min(up, key=lambda engine: engine.work, default=None)
+
 
 class KnownPrefixes:
     """Which engine has computed which beginning last. The least recently used ones are forgotten."""
@@ -174,3 +183,8 @@ def prefix_keys(request: Request) -> list[int]:
 def prompt_work(request: Request) -> float:
     """What a prompt is to whoever has to compute it."""
     return len(request.prompt_ids) / _PROMPT_TOKENS
+
+
+def embedding_work(texts: Sequence[Sequence[int]]) -> float:
+    """Also where they are short: each is a row of its own."""
+    return max(1.0, sum(map(len, texts)) / _PROMPT_TOKENS)

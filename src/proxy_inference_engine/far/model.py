@@ -162,17 +162,15 @@ class FarModel:
 
     async def embed(self, texts: Sequence[Sequence[int]], tenant: str, priority: int = 0) -> list[Vector]:
         self._check_up()
-        facts = self.engines.facts
-        if facts is None or not facts.can_embed:
+        if not any(engine.can_embed for engine in self.engines.up):
             raise InvalidRequest(
                 "The engine that computes this model makes no embeddings: start vLLM with --runner pooling.",
                 param="model",
             )
         self._begin()
-        engine = min(self.engines.up, key=lambda each: each.work)
         self._stats.num_embedding += 1
         try:
-            vectors = await embed_far(engine, texts, self._limits.silence_s)
+            vectors = await embed_far(self.engines, texts, self._limits.silence_s)
         finally:
             self._stats.num_embedding -= 1
         self._stats.total_embedded_tokens += sum(map(len, texts))
