@@ -210,14 +210,17 @@ def gathered(parts: list[Any]) -> list[Any]:
     """Parts of a schema with bounds that stand alone put where the properties are that they count."""
     bounds = [part for part in parts if part.keys() <= _BOUNDS | {"type"} and not part.keys().isdisjoint(_BOUNDS)]
     objects = [part for part in parts if "properties" in part]
-    if not bounds or len(objects) != 1 or objects[0].get("type") != "object":
+    if not bounds or len(objects) != 1 or objects[0].get("type", "object") != "object":
         return parts
     counts = [*bounds, objects[0]]
     together = {**objects[0], "minProperties": max(part.get("minProperties", 0) for part in counts)}
     most = [part["maxProperties"] for part in counts if "maxProperties" in part]
     result = counted({**together, "maxProperties": min(most)} if most else together)
+    if result is False and "type" not in objects[0]:
+        result = {"type": sorted(KINDS - {"object"})}
+    types = [{"type": part["type"]} for part in bounds if "type" in part]
     gone = set(map(id, bounds))
-    return [result if part is objects[0] else part for part in parts if id(part) not in gone]
+    return [result if part is objects[0] else part for part in parts if id(part) not in gone] + types
 
 
 def _has_many_choices(num_optional: int, least: int, most: int | None) -> bool:
