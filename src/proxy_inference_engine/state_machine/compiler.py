@@ -101,7 +101,7 @@ class _Measure:
         return (
             depth <= _MAX_DEPTH
             and self._num_schemas <= _MAX_SCHEMAS
-            and (schema.keys() <= _KNOWN or (_has_format(schema) and schema.keys() - {"pattern"} <= _KNOWN))
+            and schema.keys() - ({"pattern"} if schema.get("pattern") in _OUR_FORMATS else set()) <= _KNOWN
             and self._are_few(schema)
             and _are_small(schema)
             and sum(map(self._num_properties, schema.get("anyOf", ()))) <= _MAX_OPTIONAL

@@ -75,7 +75,8 @@ class DifferentItems(NamedTuple):
         kind = kind_of_text(self.item)
         if not self.near and kind != "number":
             return False  # what the grammar lets begin can be ended; but it may write a zero with a sign
-        return self.texts[kind].num_from(self.item) <= len(self.near)
+        texts = self.texts.get(kind)
+        return texts is not None and texts.num_from(self.item) <= len(self.near)
 
     @property
     def is_full(self) -> bool:

@@ -87,6 +87,7 @@ NOT_HARMLESS: list[dict[str, Any]] = [
     {"type": "string", "maxLength": 1_000_000},
     {"type": "array", "minItems": 1_000_000},
     {"type": "string", "format": "email", "maxLength": 10},
+    {"type": "string", "format": "uuid", "pattern": "(a{1,100}){1,100}"},
     wide(500),
     {"anyOf": [wide(10, required=[f"p{number}"]) for number in range(10)] + [wide(110), wide(109), wide(108)]},
     {"anyOf": [{"type": "string", "maxLength": number} for number in range(60)]},

@@ -61,6 +61,18 @@ UNIQUE: dict[str, Any] = {
     "referred": {"$defs": {"d": obj({"t": unique(STRING), "d": {"$ref": "#/$defs/d"}})}, "$ref": "#/$defs/d"},
     "below a pattern": {"type": "object", "patternProperties": {"^a": unique(STRING)}, "additionalProperties": INTEGER},
 }
+# Unnamed properties of which there have to be some: none comes twice, so that they can be counted.
+COUNTED: dict[str, Any] = {
+    "any names": {"type": "object", "minProperties": 3, "additionalProperties": INTEGER},
+    "names of a pattern": {
+        "type": "object",
+        "patternProperties": {"^[ab]+$": INTEGER},
+        "additionalProperties": False,
+        "minProperties": 4,
+    },
+    "beside others": obj({"a": INTEGER}, required=["a"], minProperties=3, patternProperties={"^b": INTEGER}),
+}
+WALKED = {**UNIQUE, **COUNTED}
 
 
 def builder_of(tokenizer: PieceTokenizer) -> MachineBuilder:
@@ -88,9 +100,9 @@ def walked(matcher: RootMatcher, tokenizer: PieceTokenizer, source: random.Rando
 
 
 @pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])
-@pytest.mark.parametrize("name", UNIQUE)
+@pytest.mark.parametrize("name", WALKED)
 def test_walks_are_valid_and_come_to_an_end(name: str, pieces: list[str]) -> None:
-    schema = UNIQUE[name]
+    schema = WALKED[name]
     tokenizer = PieceTokenizer(pieces=pieces)
     builder = builder_of(tokenizer)
     constraint = constraint_of(builder.build(demand_of(schema)))
@@ -149,6 +161,8 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
         unique({"type": "array", "items": INTEGER}),
         unique({"type": "number"}),
         unique({"enum": [*WORDS, 0.5]}),
+        {"type": "object", "patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2},
+        {"type": "object", "patternProperties": {"^a.+": False}, "minProperties": 2},
     ],
     ids=[
         "too few",
@@ -160,6 +174,8 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
         "arrays",
         "numbers",
         "a number",
+        "few names",
+        "a name with nothing after it",
     ],
 )
 def test_what_could_end_nowhere_is_refused(schema: Any) -> None:
@@ -174,4 +190,6 @@ def test_without_a_watch_the_grammar_has_to_say_it() -> None:
     builder = MachineBuilder(Family("plain", False).format, PieceTokenizer(), watches=False)
     with pytest.raises(InvalidDemand):
         builder.build(demand_of(UNIQUE["strings"]))
+    with pytest.raises(InvalidDemand):
+        builder.build(demand_of(COUNTED["any names"]))
     builder.close()

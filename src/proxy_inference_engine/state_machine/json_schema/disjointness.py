@@ -48,6 +48,13 @@ def certain_kinds(schema: Schema, document: Document) -> Kinds:
     return kinds_of(schema)
 
 
+def kinds_of_properties(schema: Mapping[str, Any], document: Document) -> dict[str, Kinds]:
+    """Kinds that the properties of an object can only be."""
+    listed = schema.get("properties", {})
+    document.spend(len(listed) // 8)
+    return {name: certain_kinds(document.resolved(one), document) for name, one in listed.items()}
+
+
 def conjuncts(schema: Schema, document: Document) -> list[Mapping[str, Any]] | None:
     """All schemas that hold where this one does, by allOf and references; None where one of them is false."""
     found: list[Mapping[str, Any]] = []

@@ -6,7 +6,7 @@ what is accepted is less than all of it, and never anything that is not of it. A
 
 from collections.abc import Callable
 
-# What the library enforces as it should.
+# What the library enforces; e-mail addresses it lets be too long.
 OF_THE_LIBRARY = frozenset(("duration", "email", "ipv4", "uuid"))
 
 _HEX = "[0-9A-Fa-f]"
@@ -60,12 +60,15 @@ def _templates() -> str:
     """RFC 6570."""
     letter = f"(?:[A-Za-z0-9_]|{_ESCAPED})"
     variable = f"{letter}(?:[.]?{letter})*(?::[1-9][0-9]{{0,3}}|[*])?"
-    literal = r"[^\x00-\x20\x7f\"'%<>\\^`{|}]"
+    literal = f"[!#$&()*+,./0-9:;=?@A-Z\\[\\]_a-z~{_MORE}{_PRIVATE}-]"
     return f"(?:{literal}|{_ESCAPED}|\\{{[+#./;?&=,!@|]?{variable}(?:,{variable})*\\}})*"
 
 
 _POINTER = "(?:/(?:[^/~]|~[01])*)*"
-_MORE = r"\x{a0}-\x{d7ff}\x{f900}-\x{fdcf}\x{fdf0}-\x{ffef}\x{10000}-\x{1fffd}\x{20000}-\x{2fffd}\x{30000}-\x{3fffd}"
+# Characters of RFC 3987, without the marks that turn the direction of writing.
+_MORE = r"\x{a0}-\x{200d}\x{2010}-\x{2029}\x{202f}-\x{d7ff}\x{f900}-\x{fdcf}\x{fdf0}-\x{ffef}"
+_MORE += r"\x{10000}-\x{1fffd}\x{20000}-\x{2fffd}\x{30000}-\x{3fffd}"
+_PRIVATE = r"\x{e000}-\x{f8ff}"
 # Letters of which each may stand anywhere in a name (RFC 5892): no marks, no signs that need a neighbour.
 _LETTERS = (
     r"\x{df}-\x{f6}\x{f8}-\x{ff}\x{3b1}-\x{3c9}\x{430}-\x{45f}"
@@ -97,24 +100,39 @@ def _names() -> str:
 
 
 def _mail() -> str:
-    """RFC 6531, without quoted names and addresses in brackets."""
-    letter = f"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}{_FROM_THE_RIGHT}-]"
-    return f"{letter}{{1,40}}(?:[.]{letter}{{1,12}}){{0,2}}@{_names()}"
+    """RFC 5321's lengths, which the library does not count: 64 before the @, 63 of a label, 253 of all labels."""
+    label = "[^@.]{1,63}"
+    return f"[^@]{{1,64}}@(?:{label}(?:[.][^@.]{{1,62}}){{0,3}}|{label}(?:[.][^@.]{{1,30}}){{0,6}})"
+
+
+def _mail_in_any_script() -> str:
+    """RFC 6531, without quoted names and addresses in brackets; before the @ are at most 64 bytes.
+
+    No letter of ours has more than three.
+    """
+    plain = "A-Za-z0-9!#$%&'*+/=?^_`{|}~-"
+    letter = f"[{_LETTERS}{_FROM_THE_RIGHT}{plain}]"
+    name = f"(?:[{plain}]{{1,40}}(?:[.][{plain}]{{1,11}}){{0,2}}|{letter}{{1,13}}(?:[.]{letter}{{1,7}})?)"
+    return f"{name}@{_names()}"
 
 
 def _expressions() -> str:
-    """ECMA-262, in as many parentheses as people read; ranges of characters that are surely in order."""
-    escape = r"\\(?:[dDwWsSbBfnrtv0^$\\.*+?()\[\]{}|/-]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+    """What ECMA-262 takes with the flag u, and other readers too; ranges of characters that are surely in order.
+
+    Parentheses stand in as many others as people read; what is looked ahead at, in none.
+    """
+    signs = r"^$\\.*+?()\[\]{}|/"
+    escape = f"\\\\(?:[dDwWsSfnrtv{signs}]|x{_HEX}{{2}}|u{_HEX}{{4}})"
     ranges = "a-[a-z]|[a-z]-z|A-[A-Z]|[A-Z]-Z|0-[0-9]|[0-9]-9"
-    inside = escape.replace("bB", "b")
-    members = f"(?:{ranges}|[^\\\\\\]\\[\\x00-\\x1f-]|{inside})*"
+    inside = f"{ranges}|{escape}|\\\\[b-]"
+    first, member = f"(?:{inside}|[^\\\\\\]\\[\\x00-\\x1f^-])", f"(?:{inside}|[^\\\\\\]\\[\\x00-\\x1f-])"
+    members = f"\\[(?:(?:{first}|\\^{member}){member}*-?|\\^?-)\\]"
     times = r"(?:[*+?]|\{[0-9]{1,3}(?:,|,[1-9][0-9]{3})?\}|\{[01],[1-9][0-9]{0,2}\}|\{[2-9],[1-9][0-9]{1,2}\})\??"
-    atom = f"(?:[^\\\\^$.*+?()\\[\\]{{}}|\\x00-\\x1f]|[.]|{escape.replace('bB', '')}|\\[\\^?{members}-?\\])(?:{times})?"
-    free = f"[|^$]|\\\\[bB]|{atom}"
-    expression = f"(?:{free})*"
-    for _ in range(3):
-        expression = f"(?:{free}|\\((?:\\?[:=!])?{expression}\\)(?:{times})?)*"
-    return expression
+    free = f"[|^$]|\\\\[bB]|(?:[^\\\\^$.*+?()\\[\\]{{}}|\\x00-\\x1f]|[.]|{escape}|{members})(?:{times})?"
+    group = f"(?:{free})*"
+    for _ in range(2):
+        group = f"(?:{free}|\\((?:\\?:)?{group}\\)(?:{times})?)*"
+    return f"(?:{free}|\\((?:\\?:)?{group}\\)(?:{times})?|\\(\\?[=!](?:{free})*\\))*"
 
 
 _FORMATS: dict[str, Callable[[], str]] = {
@@ -131,7 +149,8 @@ _FORMATS: dict[str, Callable[[], str]] = {
     "json-pointer": lambda: _POINTER,
     "relative-json-pointer": lambda: f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
     "idn-hostname": _names,
-    "idn-email": _mail,
+    "email": _mail,
+    "idn-email": _mail_in_any_script,
     "regex": _expressions,
 }
 PATTERNS = {name: f"^(?:{make()})$" for name, make in _FORMATS.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import (
@@ -19,6 +20,8 @@ from proxy_inference_engine.state_machine.json_schema.patterns import is_univers
 from proxy_inference_engine.state_machine.json_schema.plain import supported_pattern
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits
+
+_WRITABLE = 32  # characters below are written as something else in JSON
 
 
 def property_names(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
@@ -159,3 +162,43 @@ def supported_patterns(patterns: Mapping[str, Schema], document: Document) -> di
     patterns = apart(patterns, document.budget) if len(patterns) > 1 else patterns
     written = [(supported_pattern(pattern, document.budget), one) for pattern, one in patterns.items()]
     return {pattern: one for pattern, one in written if pattern is not None}
+
+
+def are_endless(schema: Mapping[str, Any], budget: StepBudget) -> bool:
+    """Whether a rewritten object may have unnamed properties without end, however the name of one begins."""
+    patterns = schema.get("patternProperties", {})
+    is_open = schema.get("additionalProperties") is not False
+    if not patterns:
+        return is_open
+    try:
+        unnamed = outside = language_of("")
+        for pattern, one in patterns.items():
+            others = language_of(pattern).complement()
+            unnamed = unnamed.and_(others)
+            outside = outside if one is False else outside.and_(others)
+        if is_open:
+            outside = outside.and_(unnamed.complement())
+        accepting, edges = outside.complement().automaton(budget.think)
+    except RegexError:
+        return False
+    steps = {pair for pair, ranges in edges.items() if any(high >= _WRITABLE for _, high in ranges)}
+    live = _leading_to({state for state, is_last in enumerate(accepting) if is_last}, steps)
+    steps = {(before, after) for before, after in steps if after in live}
+    return bool(live) and live == _going_on(live, steps)
+
+
+def _leading_to(states: set[int], steps: set[tuple[int, int]]) -> set[int]:
+    found: set[int] = set()
+    while not states <= found:
+        found |= states
+        states = {before for before, after in steps if after in found}
+    return found
+
+
+def _going_on(states: set[int], steps: set[tuple[int, int]]) -> set[int]:
+    """Those from which there are steps without end."""
+    while True:
+        left = {before for before, after in steps if before in states and after in states}
+        if left == states:
+            return states
+        states = left

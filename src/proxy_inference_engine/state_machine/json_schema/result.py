@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema, children
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Kinds, Schema, children
 from proxy_inference_engine.state_machine.json_schema.overlaps import joined
+from proxy_inference_engine.state_machine.json_schema.presence import together
 
 DEFINITIONS = "#/$defs/"
 # The library follows all alternatives at once, each with the properties that may come next, up to 2,000 items or so;
@@ -33,7 +34,9 @@ class Result:
     The library fixes the order of properties by the order of parts in allOf, and of nothing else.
     """
 
-    def __init__(self, budget: StepBudget) -> None:
+    def __init__(self, budget: StepBudget, known: Mapping[str, Kinds] | None = None) -> None:
+        """`known`: kinds that the properties of an object can only be; None: it need not be an object."""
+        self._known = known
         self._parts: list[Any] = []
         self._is_possible = True
         self._num_alternatives = 1
@@ -67,18 +70,35 @@ class Result:
             return
         for one in part["allOf"] if part.keys() == {"allOf"} else (part,):
             self._budget.spend(1 + len(self._parts) // 8)
-            if one != {} and one not in self._parts:
+            if one != {} and one not in self._parts and not self._joins(one):
                 self._num_alternatives = min(MANY, self._num_alternatives * num_alternatives(one, self._budget))
                 self._num_openings = max(self._num_openings, num_openings(one))
                 self._parts.append(one)
 
-    def is_too_wide_with(self, part: Any) -> bool:
-        """Whether a part would make too many combinations with the alternatives there are; alone it may have many."""
-        factor = num_alternatives(part, self._budget)
-        if factor == 1 or not self._parts:
+    def _joins(self, part: Any) -> bool:
+        """Whether the part's alternatives could be joined with those of another part."""
+        if self._known is None or "anyOf" not in part:
             return False
-        width = max(MIN_WIDTH if self._num_alternatives > 1 else 1, self._num_openings)
-        return factor * self._num_alternatives * width > MAX_ROW
+        for index, one in enumerate(self._parts):
+            both = together(one, part, self._known, self._budget)
+            if both is not None:
+                self._parts[index : index + 1] = []
+                counts = [num_alternatives(other, self._budget) for other in self._parts]
+                self._num_alternatives = min(MANY, math.prod(counts))
+                self.add_part(both)
+                return True
+        return False
+
+    def takes(self, part: Any) -> bool:
+        """Add a part, unless it makes too many combinations with the alternatives there are; alone it may have many."""
+        before = self._parts.copy(), self._num_alternatives, self._num_openings, self._is_possible
+        self.add_part(part)
+        if not before[0] or part is False or num_alternatives(part, self._budget) == 1:
+            return True
+        if self._num_alternatives * max(MIN_WIDTH if before[1] > 1 else 1, before[2]) <= MAX_ROW:
+            return True
+        self._parts, self._num_alternatives, self._num_openings, self._is_possible = before
+        return False
 
     def without_counts(self) -> Any:
         """All parts as one schema, without bounds that stand alone."""
@@ -154,8 +174,11 @@ def depth_of(schema: Mapping[str, Any], budget: StepBudget) -> int:
 # Bounds on the number of properties
 
 
-def counted(schema: Mapping[str, Any]) -> Schema:
-    """An object's schema, already rewritten, without bounds on its properties that the library does not take."""
+def counted(schema: Mapping[str, Any], *, is_remembered: bool = False) -> Schema:
+    """An object's schema, already rewritten, without bounds on its properties that the library does not take.
+
+    `is_remembered`: no unnamed property can come twice.
+    """
     required = [name for name in schema.get("required", ()) if schema.get("properties", {}).get(name) is not False]
     needed = set(required)
     optional = [name for name, one in schema.get("properties", {}).items() if one is not False and name not in needed]
@@ -172,7 +195,7 @@ def counted(schema: Mapping[str, Any]) -> Schema:
     if most == 0 and not required:
         return {"additionalProperties": False}
     is_taken = is_closed and least <= 1 and most in {None, 1} and len(optional) <= MAX_NATIVE
-    if not optional and least > 1:
+    if not optional and least > 1 and not is_remembered:
         # Unnamed properties may be written twice, and then are fewer than they seem.
         raise NotEnforceable("That so many properties have different names cannot be enforced.", dict(schema))
     if not optional or is_taken:
@@ -187,14 +210,17 @@ def gathered(parts: list[Any]) -> list[Any]:
     """Parts of a schema with bounds that stand alone put where the properties are that they count."""
     bounds = [part for part in parts if part.keys() <= _BOUNDS | {"type"} and not part.keys().isdisjoint(_BOUNDS)]
     objects = [part for part in parts if "properties" in part]
-    if not bounds or len(objects) != 1 or objects[0].get("type") != "object":
+    if not bounds or len(objects) != 1 or objects[0].get("type", "object") != "object":
         return parts
     counts = [*bounds, objects[0]]
     together = {**objects[0], "minProperties": max(part.get("minProperties", 0) for part in counts)}
     most = [part["maxProperties"] for part in counts if "maxProperties" in part]
     result = counted({**together, "maxProperties": min(most)} if most else together)
+    if result is False and "type" not in objects[0]:
+        result = {"type": sorted(KINDS - {"object"})}
+    types = [{"type": part["type"]} for part in bounds if "type" in part]
     gone = set(map(id, bounds))
-    return [result if part is objects[0] else part for part in parts if id(part) not in gone]
+    return [result if part is objects[0] else part for part in parts if id(part) not in gone] + types
 
 
 def _has_many_choices(num_optional: int, least: int, most: int | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
-from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts
+from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
     ImpossibleSchema,
@@ -39,7 +39,11 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
-from proxy_inference_engine.state_machine.json_schema.names import supported_patterns, without_universal_patterns
+from proxy_inference_engine.state_machine.json_schema.names import (
+    are_endless,
+    supported_patterns,
+    without_universal_patterns,
+)
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
@@ -159,7 +163,9 @@ class Rewriter:
 
     def _written(self, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
         """A schema written anew, keyword by keyword in the client's order."""
-        result = Result(self._document.budget)
+        result = Result(
+            self._document.budget, kinds_of_properties(schema, self._document) if kinds == {"object"} else None
+        )
         first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
         # What is left of a value is told last: the order of properties is for those who name them to say.
         for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
@@ -183,21 +189,33 @@ class Rewriter:
         if keyword == "anyOf":
             is_told = "discriminator" in schema
             options = tagged(schema[keyword], schema, self._document) if is_told else schema[keyword]
-            parts = [self.rewrite(one, spot.beside(kinds)) for one in options]
-        elif keyword == "allOf":
+            result.add_options(self._options(options, spot.beside(kinds)))
+            return
+        if keyword == "allOf":
             parts = [self.rewrite(self._document.opened(one), spot.beside(kinds)) for one in schema[keyword]]
         elif keyword == "$ref":
             parts = [self._reference(schema["$ref"], schema, spot, kinds)]
         else:
             parts = [self._lowered(keyword, schema, spot, kinds)]
-        if keyword == "anyOf":
-            result.add_options(parts)
-            return
         for part in parts:
-            if part is not False and result.is_too_wide_with(part):
+            if not result.takes(part):
                 self._refuse(spot, keyword, _TOO_MANY)
-            else:
-                result.add_part(part)
+
+    def _options(self, options: list[Schema], spot: Spot) -> list[Any]:
+        """Each rewritten, without those that cannot be said for a `not`, as long as others are left."""
+        parts: list[Any] = []
+        failures: list[UnenforceableSchema] = []
+        for one in options:
+            try:
+                parts.append(self.rewrite(one, spot))
+            except UnenforceableSchema as failure:
+                if failure.keyword != "not":
+                    raise
+                failures.append(failure)
+        if failures and all(part is False for part in parts):
+            raise failures[0]
+        self._document.is_narrowed |= bool(failures)
+        return parts
 
     def _kinds(self, schema: Mapping[str, Any], spot: Spot) -> Kinds:
         """Kinds that the place and all parts of the schema allow."""
@@ -357,6 +375,10 @@ class Rewriter:
         result |= {key: int(schema[key]) for key in ("minProperties", "maxProperties") if key in schema}
         return self._counted(result, schema, spot)
 
+    def _is_remembered(self, schema: Mapping[str, Any]) -> bool:
+        """Whether a watch keeps the names of an object apart, and there is always another."""
+        return self._unwatched is not None and are_endless(schema, self._document.budget)
+
     def _patterns(self, patterns: Mapping[str, Schema], spot: Spot) -> dict[str, Any]:
         try:
             supported = supported_patterns(patterns, self._document)
@@ -369,7 +391,7 @@ class Rewriter:
         if "minProperties" not in result and "maxProperties" not in result:
             return result
         try:
-            bounded = counted(result)
+            bounded = counted(result, is_remembered=self._is_remembered(result))
         except NotEnforceable as failure:
             keyword = "minProperties" if "minProperties" in schema else "maxProperties"
             bounded = self._refuse(spot, keyword, failure)

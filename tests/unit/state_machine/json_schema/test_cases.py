@@ -14,10 +14,11 @@ from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokeni
 from tests.unit.state_machine.json_schema.cases import Case
 from tests.unit.state_machine.json_schema.cases_evaluation import EVALUATION
 from tests.unit.state_machine.json_schema.cases_plain import GRAMMAR_ONLY, PLAIN
+from tests.unit.state_machine.json_schema.cases_presence import LEFT_OUT, PRESENCE
 from tests.unit.state_machine.json_schema.cases_rewritten import REWRITTEN
 from tests.unit.state_machine.json_schema.cases_scopes import SCOPES
 
-CASES = [*PLAIN, *REWRITTEN, *EVALUATION, *SCOPES]
+CASES = [*PLAIN, *REWRITTEN, *EVALUATION, *SCOPES, *PRESENCE]
 Place = Callable[[Any], Any]
 
 # How a schema is put into another, and an instance with it.
@@ -86,7 +87,7 @@ def test_validator_agrees_with_the_table(case: Case) -> None:
     assert [instance for instance in case.invalid if validator.is_valid(instance)] == []
 
 
-@pytest.mark.parametrize("case", [*CASES, *GRAMMAR_ONLY], ids=name_of)
+@pytest.mark.parametrize("case", [*CASES, *GRAMMAR_ONLY, *LEFT_OUT], ids=name_of)
 def test_grammar_agrees_with_the_table(case: Case, tokenizer: llguidance.LLTokenizer) -> None:
     check(case, tokenizer)
 

@@ -1,5 +1,7 @@
 """Every format of draft 2020-12 binds: what is of it and what is not, letter by letter."""
 
+import json
+import random
 import re
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from proxy_inference_engine.state_machine.compiler import is_harmless
 from proxy_inference_engine.state_machine.json_schema import json_grammar
 from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
+from tests.unit.state_machine.json_schema.walks import walk
 
 TOKENIZER = byte_tokenizer()
 DOCUMENT = Path(__file__).parents[4] / "docs" / "structured.md"
@@ -26,8 +29,16 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ["2023-02-29T12:00:00Z", "1998-12-31T23:58:60Z", "2024-01-01 12:00:00Z", "2024-01-01", "2024-01-01T12:00:00"],
     ),
     "duration": (["P1Y", "PT1H30M", "P3W", "P1DT12H"], ["P", "1Y", "P1", "PT", "P1Y2W", "PT1D"]),
-    "email": (["joe.bloggs@example.com", "te~st@example.com"], ["joe", "@example.com", "joe@", "a..b@example.com"]),
-    "idn-email": (["실례@실례.테스트", "joe@example.com"], ["2962", "@실례", "a b@example.com", "a@-"]),
+    "email": (
+        ["joe.bloggs@example.com", "te~st@example.com", "a@[127.0.0.1]",
+         "a" * 64 + "@" + "b" * 63, "a@xn--bcher-kva.example"],
+        ["joe", "@example.com", "joe@", "a..b@example.com", "a" * 65 + "@b",
+         "a@" + "b" * 64, "a@" + ".".join(["b" * 62] * 5)],
+    ),
+    "idn-email": (
+        ["실례@실례.테스트", "joe@example.com", "실" * 13 + "@b", "a" * 40 + "@b"],
+        ["2962", "@실례", "a b@example.com", "a@-", "실" * 22 + "@b", "a" * 65 + "@b"],
+    ),
     "hostname": (
         ["example.com", "a-b.c", "a", "ab", "a-b", "a--b", "ab-c-d", "a-b-c", "1-2.3", "a" * 63, "www.a.b.c.d.e.f"],
         ["-a", "a-", "a_b", "a..b", "", "a" * 64, "xn--X", "ab--c", "a.", ".".join(["a" * 63] * 4)],
@@ -43,21 +54,27 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "uuid": (["2EB8AA08-AA98-11EA-B4AA-73B441D16380"], ["2eb8aa08-aa98-11ea-b4aa-73b441d1638", "not one"]),
     "uri": (
-        ["http://example.com/a?b#c", "urn:isbn:1", "mailto:a@b.c", "http://[::1]:80/", "x:", "http://a/%20", "file:///a"],
+        ["http://example.com/a?b#c", "urn:isbn:1", "mailto:a@b.c", "http://[::1]:80/", "x:", "http://a/%20",
+         "file:///a"],
         ["://", "//a/b", "/a", "a b", "http://[::1", "http://a/%2", "1http://a", "", "http://é.de", "a:<b>"],
     ),
     "uri-reference": (["/a/b", "", "#x", "?q", "//a", "a/b:c", "http://a"], ["\\\\a", "#a\\b", "1:b", "a b", "a:<"]),
-    "iri": (["http://ƒøø.ßår/?∂=1#x", "urn:é"], ["not-an-iri", "âππ", "/abc", "http://2001:db8::1", "\\\\é"]),
+    "iri": (
+        ["http://ƒøø.ßår/?∂=1#x", "urn:é"],
+        ["not-an-iri", "âππ", "/abc", "http://2001:db8::1", "\\\\é", "a:\u200e"],
+    ),
     "iri-reference": (["âππ", "/é", "", "http://é"], ["\\\\é", "#ƒ\\m", "é b"]),
     "uri-template": (
         ["http://example.com/{a}{?b,c*}{/d:3}", "", "{+x}", "a%20", "{a.b}"],
-        ["http://example.com/resource/{", "{}", "{a", "a}", "{a,}", "%2", "{a:0}", "a b"],
+        ["http://example.com/resource/{", "{}", "{a", "a}", "{a,}", "%2", "{a:0}", "a b", "\x85", "\ufffe"],
     ),
     "json-pointer": (["", "/a/b", "/~0~1", "/ ", "//"], ["a", "#/", "/~", "/~2", "/a~"]),
     "relative-json-pointer": (["0", "1/a", "10#", "0#"], ["", "/a", "-1/a", "01/a", "0##", "+1"]),
     "regex": (
-        ["^a+$", "([abc])+\\s+$", "", "(?:a|b){2,}?", "[^a-z0-9_-]*", "\\d{1,3}(?=x)", "((a)(b(c)))", "a\\.b"],
-        ["*", "\\", "^(abc]", "(", ")", "[a", "a{3,2}", "[z-a]", "\\a", "a**", "\\x1"],
+        ["^a+$", "([abc])+\\s+$", "", "(?:a|b){2,}?", "[^a-z0-9_-]*", "\\d{1,3}(?=x)", "((a)(b(c)))", "a\\.b",
+         "[^^-]", "[-]"],
+        ["*", "\\", "^(abc]", "(", ")", "[a", "a{3,2}", "[z-a]", "\\a", "a**", "\\x1", "[]", "[^]", "(?=a)*",
+         "\\-", "\\01", "^*"],
     ),
 }  # fmt: skip
 
@@ -108,6 +125,13 @@ def test_expressions_that_are_accepted_are_expressions() -> None:
     """Python's own reader as a witness; it differs from JavaScript's in what is not offered here."""
     for text in CASES["regex"][0]:
         re.compile(text)
+    matcher, error = compiled(json_grammar({"type": "string", "format": "regex"}), TOKENIZER)
+    assert matcher is not None, error
+    texts = [walk(matcher, random.Random(seed)) for seed in range(30)]
+    whole = [text.decode() for text in texts if text is not None and text.isascii()]
+    assert len(whole) > 5
+    for text in whole:
+        re.compile(json.loads(text))
 
 
 @pytest.mark.parametrize("name", CASES)
