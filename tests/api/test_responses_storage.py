@@ -218,6 +218,8 @@ def test_what_was_sealed_and_begun_outlives_the_server(tmp_path: Path) -> None:
     with served(tmp_path) as client:
         compacted = client.responses.compact(model="default", input="Hello")
         begun = client.responses.create(model="default", input="x", background=True, extra_body={"ignore_eos": True})
+        with client.responses.retrieve(begun.id, stream=True) as events:
+            next(event for event in events if event.type == "response.output_text.delta")
     with served(tmp_path) as client:
         (item,) = compacted.output
         assert item.type == "compaction"

@@ -18,7 +18,7 @@ from proxy_inference_engine.state_machine.sandbox.turns import Allowance, Sandbo
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.families import Family
-from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
+from tests.unit.state_machine.hostile_grammars import LARGE, ROOM, SLOW
 from tests.unit.state_machine.test_hostile import held
 from tests.unit.state_machine.vocabularies import PieceTokenizer, start
 
@@ -126,7 +126,7 @@ def test_what_was_tried_once_is_not_tried_again() -> None:
 
 
 def test_time_is_bounded_and_what_took_too_long_blocks_nothing() -> None:
-    compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.5))
+    compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.5, max_bytes=ROOM))
     with pytest.raises(InvalidGrammar, match="too long to compile"):
         compiler.compile(SLOW)
     assert not compiler.compile("start: /a{3}/").is_stopped()
