@@ -75,6 +75,7 @@ def test_fuel_and_size_are_bounded() -> None:
         Compiler(VOCABULARY, GrammarLimits(max_grammar_size=100)).compile(f"start: ({rows}) ({rows})")
 
 
+_THOUSAND = [f"{number:04}" for number in range(1000)]
 _LONG = "start: " + " | ".join(f'"{number:07}"' for number in range(1000))  # too long to be compiled where it is asked
 
 
@@ -99,6 +100,16 @@ def test_what_is_harmless_needs_no_other_process() -> None:
         assert not compiler.compile(grammar).is_stopped()
         assert compiler.num_bytes(grammar) == 0
     assert compiler.sandbox.pid is None
+
+
+def test_a_real_model_s_process_starts_before_it_is_needed() -> None:
+    """That of a vocabulary as small as those of tests does not: it would be started hundreds of times."""
+    small, real = (Compiler(GrammarVocabulary(PieceTokenizer(pieces=each), [])) for each in ((), _THOUSAND))
+    for compiler in (small, real):
+        compiler.warm()
+    wait_until(lambda: real.sandbox.pid)
+    assert small.sandbox.pid is None
+    real.close()
 
 
 def test_what_is_not_is_tried_there_first_and_compiled_here_too() -> None:
