@@ -113,8 +113,9 @@ BELOW = {
 
 @pytest.mark.parametrize("name", BELOW)
 def test_errors_below_http_have_the_shape_of_their_path(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.2)
     data, expected = BELOW[name]
+    if expected == 408:  # the others are to come in time on however busy a machine
+        monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.2)
     with running() as live, live.http() as http:
         response = exchange(live, data)
         counted = http.get("/metrics").text

@@ -168,7 +168,7 @@ def test_rows_of_a_key_are_counted_across_servers(where: Path | str) -> None:
 
 
 def test_the_stream_of_a_killed_server_ends_at_the_other_with_what_it_said(postgres_url: str, tmp_path: Path) -> None:
-    with closing(Store.open(postgres_url, limits=StoreLimits(run_seconds=2.0))) as store, running(store=store) as live:
+    with closing(Store.open(postgres_url, limits=StoreLimits(run_seconds=5.0))) as store, running(store=store) as live:
         process, url = start_server(str(tmp_path), postgres_url)
         try:
             with (

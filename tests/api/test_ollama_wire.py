@@ -11,6 +11,8 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import HELLO, MODEL, Running, running
 from tests.api.writing import Writer, call
+from tests.clock import Clock
+from tests.unit.engine.threads import Gate
 
 SHORT = {"num_predict": 8, "temperature": 0}
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "options": SHORT}
@@ -186,12 +188,14 @@ def test_a_call_that_the_limit_cuts_off_is_not_made() -> None:
 
 def test_silence_is_filled_with_spaces() -> None:
     """Between objects: an empty line would be read as one."""
-    runner = FakeRunner(step_seconds=lambda num_tokens: 0.05)
-    patience = Patience(first_ping_s=0.01, next_ping_s=0.01)
-    with running(runner, patience=patience) as live, live.http() as http:
-        answer = http.post("/api/chat", json={**CHAT, "options": {"num_predict": 3}})
-        assert " {" in answer.text and "\n\n" not in answer.text
-        assert lines(answer)[-1]["done"]
+    gate, patience, text = Gate(), Patience(first_ping_s=0.01, next_ping_s=0.01), ""
+    with running(gate.runner(), patience=patience, clock=Clock()) as live, live.http() as http:
+        with http.stream("POST", "/api/chat", json={**CHAT, "options": {"num_predict": 3}}) as answer:
+            for chunk in answer.iter_text():
+                text += chunk
+                gate.open()  # something was said, and nothing computed yet
+        assert text.startswith(" ") and " {" in text and "\n\n" not in text
+        assert json.loads(text.splitlines()[-1])["done"]
         live.wait_idle()
 
 

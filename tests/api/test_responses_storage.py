@@ -97,15 +97,16 @@ def test_what_a_history_cannot_be_read_for_is_named(monkeypatch: pytest.MonkeyPa
         assert client.responses.retrieve(answer.id) == answer
 
 
-# A server that dies while a response runs in the background.
+# A server that dies while a response waits in the background: nothing is computed, however late it dies.
 CRASH = """
-import os, sys
+import os, sys, threading
 from pathlib import Path
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.store import Store
 from tests.api.running import running
 from tests.api.test_responses import ask
-with running(FakeRunner(step_seconds=lambda _: 0.01), store=Store.open(Path(sys.argv[1]))) as live:
+runner = FakeRunner(step_seconds=lambda _: 1.0, sleep=lambda _: threading.Event().wait())
+with running(runner, store=Store.open(Path(sys.argv[1]))) as live:
     print(ask(live.openai(), background=True, max_output_tokens=4000, extra={"ignore_eos": True}).id, flush=True)
     os._exit(9)
 """
@@ -218,6 +219,8 @@ def test_what_was_sealed_and_begun_outlives_the_server(tmp_path: Path) -> None:
     with served(tmp_path) as client:
         compacted = client.responses.compact(model="default", input="Hello")
         begun = client.responses.create(model="default", input="x", background=True, extra_body={"ignore_eos": True})
+        with client.responses.retrieve(begun.id, stream=True) as events:
+            next(event for event in events if event.type == "response.output_text.delta")
     with served(tmp_path) as client:
         (item,) = compacted.output
         assert item.type == "compaction"

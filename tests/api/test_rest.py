@@ -106,9 +106,9 @@ def series(http: httpx.Client) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-def series_with(http: httpx.Client, name: str) -> dict[str, float]:
+def series_with(http: httpx.Client, *names: str) -> dict[str, float]:
     """A request is counted when its last byte is sent, which its client may see first."""
-    wait_until(lambda: name in series(http))
+    wait_until(lambda: series(http).keys() >= set(names))
     return series(http)
 
 
@@ -118,13 +118,13 @@ def test_metrics_count() -> None:
         body = {"model": MODEL, "prompt": "Once", "max_tokens": 10, "ignore_eos": True, "seed": 1}
         http.post("/v1/completions", json={**body, "stream": True})
         http.post("/v1/completions", json={**body, "n": 0})
-        after = series_with(http, 'pie_http_requests_total{route="/v1/completions",status="200"}')
+        counted = [f'pie_http_requests_total{{route="/v1/completions",status="{status}"}}' for status in (200, 400)]
+        after = series_with(http, *counted)
     assert after['pie_generated_tokens_total{model="fake"}'] - before['pie_generated_tokens_total{model="fake"}'] == 10
     assert after['pie_prompt_tokens_total{model="fake"}'] >= 4 and after['pie_slots{model="fake"}'] == 17
     assert after['pie_time_to_first_token_seconds_count{model="fake"}'] == 1
     assert after['pie_inter_token_seconds_count{model="fake"}'] >= 1
-    assert after['pie_http_requests_total{route="/v1/completions",status="200"}'] == 1
-    assert after['pie_http_requests_total{route="/v1/completions",status="400"}'] == 1
+    assert [after[name] for name in counted] == [1, 1]
 
 
 def test_clients_cannot_make_series() -> None:

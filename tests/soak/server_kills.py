@@ -45,7 +45,7 @@ with socket.socket() as sock:
     sock.bind(("127.0.0.1", 0))
     sock.listen()
     print("http://{}:{}".format(*sock.getsockname()), flush=True)
-    limits = replace(store_limits(config), run_seconds=2.0)
+    limits = replace(store_limits(config), run_seconds=5.0)
     store = Store.open(url, limits=limits) if url else open_store(config)
     serve([ServedModel.of(worker, config)], config, sock, store=store, sealer=open_sealer(config, store))
 """

@@ -422,6 +422,8 @@ async def main():
     fetches = [fetcher.fetch(f"http://{number}.example/") for number in range(9)]
     outcomes = await asyncio.gather(*fetches, return_exceptions=True)
     assert all(isinstance(each, ImageRefused) for each in outcomes), outcomes
+    while len(asked) < 4:  # threads that have begun may not have come as far as that
+        await asyncio.sleep(0.01)
     print(len(asked))
 asyncio.run(main())
 """

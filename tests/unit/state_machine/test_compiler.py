@@ -18,7 +18,7 @@ from proxy_inference_engine.state_machine.sandbox.turns import Allowance, Sandbo
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
 from tests.unit.state_machine.families import Family
-from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
+from tests.unit.state_machine.hostile_grammars import LARGE, ROOM, SLOW
 from tests.unit.state_machine.test_hostile import held
 from tests.unit.state_machine.vocabularies import PieceTokenizer, start
 
@@ -75,6 +75,7 @@ def test_fuel_and_size_are_bounded() -> None:
         Compiler(VOCABULARY, GrammarLimits(max_grammar_size=100)).compile(f"start: ({rows}) ({rows})")
 
 
+_THOUSAND = [f"{number:04}" for number in range(1000)]
 _LONG = "start: " + " | ".join(f'"{number:07}"' for number in range(1000))  # too long to be compiled where it is asked
 
 
@@ -99,6 +100,16 @@ def test_what_is_harmless_needs_no_other_process() -> None:
         assert not compiler.compile(grammar).is_stopped()
         assert compiler.num_bytes(grammar) == 0
     assert compiler.sandbox.pid is None
+
+
+def test_a_real_model_s_process_starts_before_it_is_needed() -> None:
+    """That of a vocabulary as small as those of tests does not: it would be started hundreds of times."""
+    small, real = (Compiler(GrammarVocabulary(PieceTokenizer(pieces=each), [])) for each in ((), _THOUSAND))
+    for compiler in (small, real):
+        compiler.warm()
+    wait_until(lambda: real.sandbox.pid)
+    assert small.sandbox.pid is None
+    real.close()
 
 
 def test_what_is_not_is_tried_there_first_and_compiled_here_too() -> None:
@@ -126,7 +137,7 @@ def test_what_was_tried_once_is_not_tried_again() -> None:
 
 
 def test_time_is_bounded_and_what_took_too_long_blocks_nothing() -> None:
-    compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.5))
+    compiler = Compiler(VOCABULARY, GrammarLimits(max_seconds=0.5, max_bytes=ROOM))
     with pytest.raises(InvalidGrammar, match="too long to compile"):
         compiler.compile(SLOW)
     assert not compiler.compile("start: /a{3}/").is_stopped()

@@ -222,8 +222,13 @@ class _Child:
             finally:
                 timer.cancel()
         except OSError as error:
-            _log.error("the process that compiles clients' grammars does not start: %s (status %s)", error, self.bury())
+            self._note_failure(error)
             raise _Lost from None
+
+    def _note_failure(self, error: OSError) -> None:
+        status = self.bury()
+        if not self._is_closed:  # or it was ended by us
+            _log.error("the process that compiles clients' grammars does not start: %s (status %s)", error, status)
 
     def ask(self, data: bytes) -> dict[str, Any] | None:
         """None: it is gone."""

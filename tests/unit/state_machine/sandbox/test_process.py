@@ -20,7 +20,7 @@ from proxy_inference_engine.state_machine.sandbox.inside import OUT_OF_MEMORY
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary
 from tests.polling import HANG_S, wait_until
-from tests.unit.state_machine.hostile_grammars import LARGE, SLOW
+from tests.unit.state_machine.hostile_grammars import LARGE, ROOM, SLOW
 from tests.unit.state_machine.vocabularies import PieceTokenizer
 
 WORDS = GrammarVocabulary(PieceTokenizer(pieces=["ab", "\n\n"]), []).lexicon
@@ -79,7 +79,7 @@ def test_it_starts_when_it_is_needed_or_told_to() -> None:
 
 
 def test_what_takes_too_long_is_ended_and_the_next_one_works() -> None:
-    sandbox = make(max_seconds=0.5)
+    sandbox = make(max_seconds=0.5, max_bytes=ROOM)
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
     with pytest.raises(InvalidGrammar, match="too long"):
@@ -117,10 +117,12 @@ def test_a_process_that_somebody_ended_is_started_again() -> None:
     sandbox.close()
 
 
-def test_ended_in_the_middle_of_a_grammar_it_tries_once_more() -> None:
-    sandbox = make(max_seconds=1.0)
+def test_ended_in_the_middle_of_a_grammar_it_tries_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MAX_STARVED", 2 * HANG_S)
+    sandbox = make(max_seconds=0.5, max_bytes=ROOM)
     sandbox.check('start: "a"')
     pid = pid_of(sandbox)
+    os.kill(pid, signal.SIGSTOP)  # or it might end by itself before
 
     def end() -> None:
         wait_until(lambda: sandbox._child._asked_at_s is not None)
@@ -138,6 +140,7 @@ def test_ended_in_the_middle_of_a_grammar_it_tries_once_more() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="processor time is seen on Linux")
 def test_what_the_next_process_takes_to_start_is_not_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grammar would be refused for what it did not take, if somebody ended the process that was at it."""
+    monkeypatch.setattr(process, "_MAX_STARVED", 2 * HANG_S)
     sandbox = make(max_seconds=0.5)
     sandbox.check('start: "a"')
     pid, found = pid_of(sandbox), list[float]()
@@ -147,7 +150,6 @@ def test_what_the_next_process_takes_to_start_is_not_its_time(monkeypatch: pytes
     wait_until(lambda: sandbox._child._asked_at_s is not None)
     busy = "import time\nwhile time.process_time() < 1.0: pass\n"  # twice its time
     monkeypatch.setattr(process, "_COMMAND", busy + process._COMMAND)
-    monkeypatch.setattr(process, "_MAX_STARVED", 2 * HANG_S)
     os.kill(pid, signal.SIGKILL)
     thread.join(HANG_S)
     assert found and sandbox.pid != pid
@@ -206,6 +208,19 @@ def test_it_has_no_file_of_its_owner() -> None:
     sandbox.close()
     os.close(reading)
     os.close(writing)
+
+
+def test_closed_while_it_starts_it_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C soon after a start left a line about it on the terminal."""
+    monkeypatch.setattr(process, "_COMMAND", "import time\ntime.sleep(600)")
+    sandbox = make()
+    sandbox.start()
+    wait_until(lambda: sandbox.pid)
+    sandbox.close()
+    assert sandbox._thread is not None and not sandbox._thread.is_alive()
+    assert not caplog.records
 
 
 def test_closing_leaves_no_process() -> None:
