@@ -5,8 +5,10 @@
 namespace {
 
 constexpr bool SIGNED_WEIGHTS = true;
+constexpr int PANELS = 1;
 constexpr int GROUP = 1;
 constexpr int BREADTH = 4;
+constexpr int ATTENDED = 4;
 constexpr int PEAK_CHAINS = 4;
 constexpr int MOST_OF_A_COLUMN = 127;
 
@@ -22,8 +24,9 @@ struct Chain {
 
     explicit Chain(int32_t start = 0) : sum(fill(static_cast<uint32_t>(start))) {}
 
-    void add(Quads weights, const int8_t * column) {
-        const __m256i four = broadcast(column);
+    static __m256i read(const int8_t * column) { return broadcast(column); }
+
+    void add(Quads weights, __m256i four) {
         const __m256i low = multiply(weights.low, four), high = multiply(weights.high, four);
         part = num_pairs == 0 ? Quads{low, high}
                               : Quads{_mm256_add_epi16(part.low, low), _mm256_add_epi16(part.high, high)};
@@ -52,6 +55,6 @@ struct Chain {
 
 }  // namespace
 
-#include "tile.h"
+#include "chains.h"
 
-constexpr product::Variant product::avx2 = make_variant("AVX2");
+constexpr product::Variant product::avx2 = make_variant<Chains>("AVX2");

@@ -5,8 +5,10 @@
 namespace {
 
 constexpr bool SIGNED_WEIGHTS = false;
+constexpr int PANELS = 1;
 constexpr int GROUP = 2;
 constexpr int BREADTH = 4;
+constexpr int ATTENDED = 4;
 constexpr int PEAK_CHAINS = 6;
 
 template <int MOST>
@@ -15,8 +17,9 @@ struct Chain {
 
     explicit Chain(int32_t start = 0) : sum(fill(static_cast<uint32_t>(start))) {}
 
-    void add(Quads weights, const int8_t * column) {
-        const __m256i four = broadcast(column);
+    static __m256i read(const int8_t * column) { return broadcast(column); }
+
+    void add(Quads weights, __m256i four) {
         sum.low = _mm256_dpbusd_epi32(sum.low, weights.low, four);
         sum.high = _mm256_dpbusd_epi32(sum.high, weights.high, four);
     }
@@ -26,6 +29,6 @@ struct Chain {
 
 }  // namespace
 
-#include "tile.h"
+#include "chains.h"
 
-constexpr product::Variant product::avx_vnni = make_variant("AVX-VNNI");
+constexpr product::Variant product::avx_vnni = make_variant<Chains>("AVX-VNNI");

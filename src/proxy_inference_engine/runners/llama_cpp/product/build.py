@@ -44,7 +44,12 @@ _ARCHITECTURES = {
         "x86-64",
         "flags",
         ("avx2", "fma", "f16c"),
-        (Variant("avx512", (*_AVX2, *_AVX512)), Variant("avx_vnni", (*_AVX2, "-mavxvnni")), Variant("avx2", _AVX2)),
+        (
+            Variant("amx", (*_AVX2, *_AVX512, "-mamx-tile", "-mamx-int8")),
+            Variant("avx512", (*_AVX2, *_AVX512)),
+            Variant("avx_vnni", (*_AVX2, "-mavxvnni")),
+            Variant("avx2", _AVX2),
+        ),
     ),
     "aarch64": Architecture(
         "ARM64", "Features", ("asimddp",), (Variant("neon", ("-march=armv8.2-a+dotprod", "-ffp-contract=off")),)

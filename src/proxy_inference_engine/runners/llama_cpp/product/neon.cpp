@@ -5,8 +5,10 @@
 namespace {
 
 constexpr bool SIGNED_WEIGHTS = true;
+constexpr int PANELS = 1;
 constexpr int GROUP = 1;  // four chains by itself
 constexpr int BREADTH = 4;
+constexpr int ATTENDED = 4;
 constexpr int PEAK_CHAINS = 6;
 
 template <int MOST>
@@ -15,10 +17,13 @@ struct Chain {
 
     explicit Chain(int32_t start = 0) : sum(fill(static_cast<uint32_t>(start))) {}
 
-    void add(Quads weights, const int8_t * column) {
+    static int8x16_t read(const int8_t * column) {
         int32_t four;
         std::memcpy(&four, column, sizeof(four));
-        const int8x16_t given = vreinterpretq_s8_s32(vdupq_n_s32(four));
+        return vreinterpretq_s8_s32(vdupq_n_s32(four));
+    }
+
+    void add(Quads weights, int8x16_t given) {
         for (int i = 0; i < 4; i++) {
             const int8x16_t part = vreinterpretq_s8_u32(weights.part[i]);
             sum.part[i] = vreinterpretq_u32_s32(vdotq_s32(vreinterpretq_s32_u32(sum.part[i]), part, given));
@@ -30,6 +35,6 @@ struct Chain {
 
 }  // namespace
 
-#include "tile.h"
+#include "chains.h"
 
-constexpr product::Variant product::neon = make_variant("NEON dotprod");
+constexpr product::Variant product::neon = make_variant<Chains>("NEON dotprod");

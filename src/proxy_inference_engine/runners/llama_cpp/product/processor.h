@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -13,7 +15,7 @@
 namespace product {
 
 struct Processor {
-    bool avx512_vnni = false, avx_vnni = false, avx2 = false, neon_dotprod = false;
+    bool amx = false, avx512_vnni = false, avx_vnni = false, avx2 = false, neon_dotprod = false;
 
 #if defined(__x86_64__)
     Processor() {
@@ -26,6 +28,8 @@ struct Processor {
         for (const int part : {16, 17, 30, 31}) {  // F, DQ, BW, VL
             avx512_vnni = avx512_vnni && extended.has(extended.b, part);
         }
+        const bool has_tiles = extended.has(extended.d, 24) && extended.has(extended.d, 25);  // and bytes in them
+        amx = avx512_vnni && has_tiles && may_use_tiles();
     }
 
   private:
@@ -35,6 +39,12 @@ struct Processor {
         Leaf(uint32_t leaf, uint32_t part) { __get_cpuid_count(leaf, part, &a, &b, &c, &d); }
         static bool has(uint32_t bits, int bit) { return bits >> bit & 1; }
     };
+
+    // Linux keeps tiles for those programs only that asked for them.
+    static bool may_use_tiles() {
+        constexpr long ASK = 0x1023, TILE_DATA = 18;
+        return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+    }
 
     // Which registers the system keeps when it switches between programs.
     static uint32_t kept_registers() {

@@ -26,6 +26,9 @@ struct Choice {
 
 // The best first. The compiler may not know all of them.
 const Choice choices[] = {
+#ifdef WITH_AMX
+    {&amx, Processor().amx},
+#endif
 #ifdef WITH_AVX512
     {&avx512, Processor().avx512_vnni},
 #endif
@@ -46,6 +49,20 @@ std::atomic<int> product_op{-1}, attention_op{-1};
 std::atomic<int64_t> min_columns{INT64_MAX};
 std::atomic<int64_t> num_computed{0}, num_attended{0};
 
+// What the variant sets on a thread before it computes there, and sets back.
+class Settings {
+  public:
+    explicit Settings(const Variant & variant) : variant(variant) {
+        if (variant.begin != nullptr) variant.begin(kept);
+    }
+    ~Settings() {
+        if (variant.end != nullptr) variant.end(kept);
+    }
+
+  private:
+    const Variant & variant;
+    alignas(LINE) char kept[LINE];
+};
 
 class Product : public ggml::TensorTraits {
   public:
@@ -71,6 +88,7 @@ class Product : public ggml::TensorTraits {
             num_computed.fetch_add(1, std::memory_order_relaxed);
         }
         functions.barrier(params->threadpool);
+        const Settings settings(*chosen.load(std::memory_order_relaxed));
         for (int64_t chunk = params->ith; chunk < plan.num_chunks; chunk = functions.chunk_add(params->threadpool, 1)) {
             if (plan.num_strips == 1) {
                 compute_once(plan, *op, chunk, strips);
@@ -99,7 +117,7 @@ class Product : public ggml::TensorTraits {
               num_threads(num_threads) {
             const int64_t that_fit = CACHE_BYTES / (kernel.unit_bytes * units);
             const int64_t fair = num_panels / (4 * num_threads);  // so that nobody waits long for the last one
-            panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}));
+            panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}) / TOGETHER) * TOGETHER;
             num_chunks = divided(num_panels, panels_a_chunk);
         }
 
@@ -115,6 +133,9 @@ class Product : public ggml::TensorTraits {
             return static_cast<const char *>(weights.data) + weights.nb[1] * panel * ROWS + bytes_of(unit);
         }
         int64_t end_of(int64_t chunk) const { return std::min(num_panels, (chunk + 1) * panels_a_chunk); }
+        int panels_of(int64_t panel, int64_t chunk) const {
+            return static_cast<int>(std::min<int64_t>(TOGETHER, end_of(chunk) - panel));
+        }
     };
 
     static void round_columns(const Plan & plan, const ggml::Params & params, const ggml::Tensor & from, Piece * to) {
@@ -127,6 +148,8 @@ class Product : public ggml::TensorTraits {
                 auto column = static_cast<const char *>(from.data) + from.nb[1] * (strip * COLUMNS + c) + offset;
                 plan.kernel.round(reinterpret_cast<const float *>(column), to[i], c);
             }
+            // A variant may compute with columns that there are not: quickly, if they have scales that are numbers.
+            for (int c = plan.columns_of(strip); c < COLUMNS; c++) to[i].d[c] = to[i].sum[c] = 0.0f;
         }
     }
 
@@ -134,17 +157,23 @@ class Product : public ggml::TensorTraits {
     static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
-        alignas(LINE) char packed[RUN * MAX_UNIT_BYTES];
-        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p++) {
-            const int64_t next = p + 1 < plan.end_of(chunk) ? p + 1 : plan.panels_a_chunk * (chunk + plan.num_threads);
-            alignas(LINE) Sums sums{};
+        alignas(LINE) char packed[TOGETHER * RUN * MAX_UNIT_BYTES];
+        const size_t next_panel = RUN * kernel.unit_bytes;
+        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p += TOGETHER) {
+            const int count = plan.panels_of(p, chunk);
+            const bool is_last = p + TOGETHER >= plan.end_of(chunk);
+            const int64_t next = is_last ? plan.panels_a_chunk * (chunk + plan.num_threads) : p + TOGETHER;
+            alignas(LINE) Sums sums[TOGETHER]{};
             for (int u = 0; u < plan.units; u += RUN) {
                 const int units = std::min(RUN, plan.units - u);
-                fetch(plan, weights, next, u, units);
-                kernel.pack(plan.find(weights, p, u), weights.nb[1], plan.rows_from(p * ROWS), units, packed);
-                kernel.compute(packed, strip + u, units, plan.columns_of(0), sums);
+                for (int i = 0; i < count; i++) {
+                    fetch(plan, weights, next + i, u, units);
+                    kernel.pack(plan.find(weights, p + i, u), weights.nb[1], plan.rows_from((p + i) * ROWS), units,
+                                packed + next_panel * i);
+                }
+                kernel.compute({packed, next_panel, count}, strip + u, units, plan.columns_of(0), sums);
             }
-            write(plan, op, p * ROWS, 0, sums);
+            for (int i = 0; i < count; i++) write(plan, op, (p + i) * ROWS, 0, sums[i]);
         }
     }
 
@@ -169,19 +198,40 @@ class Product : public ggml::TensorTraits {
                              panels + plan.panel_bytes() * (p - first));
         }
         for (int64_t s = 0; s < plan.num_strips; s++) {
-            for (int64_t p = first; p < plan.end_of(chunk); p++) {
-                alignas(LINE) Sums sums{};
-                plan.kernel.compute(panels + plan.panel_bytes() * (p - first), strips + s * plan.units, plan.units,
-                                    plan.columns_of(s), sums);
-                write(plan, op, p * ROWS, s, sums);
+            for (int64_t p = first; p < plan.end_of(chunk); p += TOGETHER) {
+                const char * packed = panels + plan.panel_bytes() * (p - first);
+                const Panels some{packed, plan.panel_bytes(), plan.panels_of(p, chunk)};
+                fetch_results(plan, op, p * ROWS, s);
+                alignas(LINE) Sums sums[TOGETHER]{};
+                plan.kernel.compute(some, strips + s * plan.units, plan.units, plan.columns_of(s), sums);
+                for (int i = 0; i < some.count; i++) write(plan, op, (p + i) * ROWS, s, sums[i]);
             }
         }
     }
 
+    // Where results will be: far from each other, so that the processor does not foresee it.
+    __attribute__((always_inline)) static void fetch_results(const Plan & plan, const ggml::Tensor & op, int64_t row,
+                                                             int64_t strip) {
+        const char * to = place_of(op, row, strip);
+        for (int c = 0; c < plan.columns_of(strip); c++, to += op.nb[1]) {
+            for (size_t at = 0; at < TOGETHER * ROWS * sizeof(float); at += LINE) __builtin_prefetch(to + at, 1);
+        }
+    }
+
+    static char * place_of(const ggml::Tensor & op, int64_t row, int64_t strip) {
+        return static_cast<char *>(op.data) + op.nb[1] * strip * COLUMNS + sizeof(float) * row;
+    }
+
     static void write(const Plan & plan, const ggml::Tensor & op, int64_t row, int64_t strip, const Sums & sums) {
-        auto to = static_cast<char *>(op.data) + op.nb[1] * strip * COLUMNS + sizeof(float) * row;
-        for (int c = 0; c < plan.columns_of(strip); c++) {
-            std::memcpy(to + op.nb[1] * c, sums[c], sizeof(float) * plan.rows_from(row));
+        char * to = place_of(op, row, strip);
+        const int rows = plan.rows_from(row);
+        for (int c = 0; c < plan.columns_of(strip); c++, to += op.nb[1]) {
+            // Nearly always all of them: a number that the compiler knows.
+            if (rows == ROWS) {
+                std::memcpy(to, sums[c], sizeof(sums[c]));
+            } else {
+                std::memcpy(to, sums[c], sizeof(float) * rows);
+            }
         }
     }
 };

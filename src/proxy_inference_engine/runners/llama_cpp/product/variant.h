@@ -12,6 +12,7 @@ namespace product {
 constexpr int ROWS = 16;     // of a panel
 constexpr int WIDTH = 32;    // values of a row in a unit of a panel
 constexpr int COLUMNS = 16;  // of a strip
+constexpr int TOGETHER = 2;  // panels that are given to a variant at once
 constexpr size_t MAX_UNIT_BYTES = 640;
 
 // 32 values of each column of a strip as bytes with their scale, and what makes up for weights that were made unsigned.
@@ -24,6 +25,13 @@ struct Piece {
 
 using Sums = float[COLUMNS][ROWS];
 
+// Packed, with so many bytes from one to the next.
+struct Panels {
+    const char * first;
+    size_t next;
+    int count;
+};
+
 // For one format of weights.
 struct Kernel {
     int block_values;
@@ -32,8 +40,8 @@ struct Kernel {
     void (*round)(const float * values, Piece & piece, int column);
     // So many units of the rows, the first of which begins at `first`; those beyond `rows` are as the last one.
     void (*pack)(const char * first, size_t row_bytes, int rows, int units, void * panel);
-    // Adds units times pieces.
-    void (*compute)(const void * panel, const Piece * strip, int units, int columns, Sums & sums);
+    // Adds units of each panel times pieces, to its own sums.
+    void (*compute)(const Panels & panels, const Piece * strip, int units, int columns, Sums * sums);
 };
 
 constexpr int LANES = 16;
@@ -63,9 +71,12 @@ struct Variant {
     // So many multiplications as often as it is told, and nothing else: for benchmarks.
     int peak_multiplications;
     int32_t (*peak)(int64_t times);
+    // What a thread sets before products and sets back after them, where there is something. `kept` has 64 bytes.
+    void (*begin)(void * kept);
+    void (*end)(const void * kept);
 };
 
 // Those of all processors; some are not compiled here.
-extern const Variant avx512, avx_vnni, avx2, neon;
+extern const Variant amx, avx512, avx_vnni, avx2, neon;
 
 }  // namespace product
