@@ -89,6 +89,17 @@ def test_an_assistant_that_said_nothing(http: httpx.Client) -> None:
         chat(http, messages=[*HELLO, {"role": "assistant", **nothing}, *HELLO])
 
 
+@pytest.mark.parametrize(
+    ("call", "param"),
+    [({"name": 5, "arguments": "{}"}, "function_call.name"), ({"name": "f"}, "function_call.arguments")],
+)
+def test_a_call_of_the_first_form_that_is_wrong_is_named(http: httpx.Client, call: dict[str, Any], param: str) -> None:
+    """And not the text that is missing beside it."""
+    messages = [*HELLO, {"role": "assistant", "content": None, "function_call": call}, *HELLO]
+    refused = http.post(CHAT, json={"messages": messages})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == f"messages[1].{param}"
+
+
 def test_a_tool_that_returns_nothing(http: httpx.Client) -> None:
     """As MCP has it: a list of no parts, beside an answer of calls alone."""
     called = {"role": "assistant", "content": [], "tool_calls": [CALL]}

@@ -169,3 +169,36 @@ def test_searches_of_other_servers_are_passed_over(ask: Asking) -> None:
     ]
     assert ask(input=items)["output"][-1]["namespace"] == "mcp__w"
     assert "tool_search" not in ask.writer.prompts[0]
+
+
+def test_what_a_tool_gave_is_never_refused(ask: Asking) -> None:
+    """Of what cannot be read the model is told: with a refusal the conversation could not go on."""
+    called = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": "{}"}
+    file = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}
+    parts = [{"type": "input_text", "text": "A plant:"}, file, {"type": "encrypted_content", "encrypted_content": "x"}]
+    result = {"type": "function_call_output", "call_id": "c", "output": parts}
+    response = ask.post(input=[{"role": "user", "content": "What is moss?"}, called, result])
+    assert response.status_code == 200, response.text
+    assert response.headers["x-pie-ignored"] == "input.output.input_file, input.output.encrypted_content"
+    (prompt,) = ask.writer.prompts
+    assert "[input_file: it cannot be read here.]" in prompt and "JVBERi0" not in prompt
+    kept = ask(input=[{"role": "user", "content": "And?"}], previous_response_id=response.json()["id"])
+    assert kept["status"] == "completed" and ask.writer.prompts[1].count("it cannot be read here.") == 2
+    asked = ask.post(input=[{"role": "user", "content": [file]}])
+    assert asked.status_code == 400 and asked.json()["error"]["param"] == "input[0].content[0]"
+
+
+def test_agents_speak_to_each_other(ask: Asking) -> None:
+    """As Codex has it: the message of one is an item of the other's."""
+    text = "Message Type: MESSAGE\nSender: /root\nPayload:\nWhat is moss?"
+    content = [{"type": "input_text", "text": text}, {"type": "encrypted_content", "encrypted_content": "x"}]
+    item = {"type": "agent_message", "id": "am_1", "author": "/root", "recipient": "/root/a", "content": content}
+    assert ask(tools=[MCP], input=[item])["output"][-1]["name"] == "look_up"
+    assert f"<|im_start|>user\n{text}" in ask.writer.prompts[0]
+
+
+@pytest.mark.parametrize("kind", ["program", "program_output", "configuration_update", "web_search_call"])
+def test_items_of_other_servers_are_passed_over(ask: Asking, kind: str) -> None:
+    question = {"role": "user", "content": "What is moss?"}
+    response = ask.post(input=[{"type": kind, "id": "x_1", "call_id": "c"}, question])
+    assert response.status_code == 200 and response.headers["x-pie-ignored"] == f"input[0]:{kind}"

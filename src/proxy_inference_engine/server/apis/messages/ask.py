@@ -317,7 +317,7 @@ def _contents(blocks: Sequence[Block], param: str) -> tuple[Content, ...]:
         if isinstance(block, ImageBlock)
         else Content.of(block.text)
         for place, block in enumerate(blocks)
-        if isinstance(block, TextBlock | ImageBlock) or (isinstance(block, NotedBlock) and block.text)
+        if isinstance(block, TextBlock | ImageBlock) or (isinstance(block, NotedBlock) and not block.is_silent)
     )
 
 
@@ -329,7 +329,7 @@ def _texts_of(message: InputMessage) -> list[str]:
     return [
         block.text
         for block in message.blocks
-        if isinstance(block, TextBlock) or (isinstance(block, NotedBlock) and block.text)
+        if isinstance(block, TextBlock) or (isinstance(block, NotedBlock) and not block.is_silent)
     ]
 
 

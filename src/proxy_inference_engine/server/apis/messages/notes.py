@@ -57,6 +57,11 @@ class NotedBlock(RequestSchema):
         return self.type in ("search_result", "tool_reference", "compaction", "fallback")
 
     @property
+    def is_silent(self) -> bool:
+        """Whether there is nothing to tell a model."""
+        return self.type in _SILENT or (self.type in CHANGES and self.tool_name is None)
+
+    @property
     def _source(self) -> dict[str, Any]:
         source = self._rest.get("source")
         return source if isinstance(source, dict) else {}
@@ -67,23 +72,17 @@ class NotedBlock(RequestSchema):
         match self.type:
             case "document":
                 return self._document()
-            case "tool_reference" | "tool_addition" | "tool_removal":
-                return self._change()
+            case "tool_reference" | "tool_addition":
+                return f"[The tool {shorten(str(self.tool_name))} can be used now.]"
+            case "tool_removal":
+                return f"[The tool {shorten(str(self.tool_name))} cannot be used any more.]"
             case "server_tool_use" | "mcp_tool_use":
                 return f"[{shorten(str(rest.get('name')))} was called: {dumps(rest.get('input', {}))}]"
             case "search_result":
                 return "\n".join((*self._titles(), *_texts(rest.get("content"))))
             case "compaction":
                 return "\n".join(_texts(rest.get("content")))
-        if self.type in _SILENT:
-            return ""
         return "\n".join(_texts(rest.get("content") or rest.get("tabs"))) or f"[{self.type}]"
-
-    def _change(self) -> str:
-        if self.tool_name is None and self.type in CHANGES:
-            return ""
-        now = "cannot be used any more" if self.type == "tool_removal" else "can be used now"
-        return f"[The tool {shorten(str(self.tool_name))} {now}.]"
 
     def _document(self) -> str:
         source, titles = self._source, list(self._titles())

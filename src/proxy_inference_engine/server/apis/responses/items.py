@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -16,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from proxy_inference_engine.server.apis.responses.notes import HOSTED_ITEMS, MEDIA, as_message, with_notes
 from proxy_inference_engine.server.apis.responses.tools import FlatTools
 from proxy_inference_engine.server.apis.shared.fields import MAX_PARTS, Nullable, OpenSchema, never, text_or, without
 from proxy_inference_engine.server.apis.shared.tools import CallId, ToolName, by_type
@@ -23,14 +25,6 @@ from proxy_inference_engine.server.http.wire import dumps
 
 MAX_ITEMS = 4096
 MAX_SEALED_CHARS = 8 * 1024 * 1024
-_MEDIA = frozenset({"input_file", "input_audio", "computer_screenshot"})
-# What hosted tools leave in a history; the model here never made them and cannot read them.
-_HOSTED = "web_search file_search computer code_interpreter image_generation local_shell shell apply_patch mcp"
-HOSTED_ITEMS = frozenset(
-    {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}
-    | {f"{name}_call" for name in _HOSTED.split()}
-    | {f"{name}_call_output" for name in _HOSTED.split()}
-)
 
 ItemId = Annotated[str, Field(min_length=1, max_length=128)]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -87,7 +81,7 @@ ItemPart = Annotated[
     | Annotated[Refusal, Tag("<refusal>")]
     | Annotated[InputImage, Tag("<input_image>")],
     by_type("input_text", "text", "output_text", "refusal", "input_image"),
-    without(_MEDIA),
+    without(MEDIA),
 ]
 
 
@@ -156,7 +150,7 @@ class OutputItem(StoredItem):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: CallId
     name: str | None = None
-    output: ItemContent
+    output: Annotated[ItemContent, BeforeValidator(with_notes)]
 
 
 class AdditionalToolsItem(StoredItem):
@@ -267,6 +261,7 @@ ItemField = Annotated[
         custom_error_type="unknown_type",
         custom_error_message=f"an object whose type is one of {', '.join(map(repr, _KINDS))} is expected",
     ),
+    BeforeValidator(as_message),
 ]
 AnyItem = (
     MessageItem
