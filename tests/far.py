@@ -24,9 +24,9 @@ from PIL import Image as Pillow
 from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.far.connections import FarAddress
 from proxy_inference_engine.far.engines import FarEngine
+from proxy_inference_engine.far.images import FarImageEncoder
 from proxy_inference_engine.far.model import FarLimits, FarModel, FarWords
 from proxy_inference_engine.far.monitor import Monitor
-from proxy_inference_engine.far.pictures import FarImageEncoder
 from proxy_inference_engine.runners.base import Lane, Logits, Row
 from proxy_inference_engine.runners.fake import ByteTokenizer, FakeImageEncoder, FakeRunner
 from proxy_inference_engine.sampling.sampler import Sampler
@@ -153,7 +153,7 @@ def _log_softmax(logits: Logits) -> NDArray[np.float64]:
 def prompt_ids(asked: Json) -> list[int]:
     """With as many tokens for each image as the fake model has, where the prompt has its marker."""
     ids: list[int] = asked.get("token_ids") or asked["prompt"]
-    sizes = iter([image.size for image in pictures(asked)])
+    sizes = iter([image.size for image in images_of(asked)])
     encoder = FakeImageEncoder()
     expanded: list[int] = []
     for token_id in ids:
@@ -163,7 +163,7 @@ def prompt_ids(asked: Json) -> list[int]:
     return expanded
 
 
-def pictures(asked: Json) -> list[Pillow.Image]:
+def images_of(asked: Json) -> list[Pillow.Image]:
     """The images of a request as they came."""
     parts = asked.get("content_parts", ())
     assert all(part["type"] == "image_url" for part in parts)

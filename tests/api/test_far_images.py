@@ -23,7 +23,7 @@ from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImag
 from proxy_inference_engine.served.model import ServedModel
 from tests.api.running import Listening, listening
 from tests.api.test_images import APIS, num_prompt_tokens
-from tests.far import CONTEXT, IMAGE_ID, FarSide, far_model, far_side, pictures
+from tests.far import CONTEXT, IMAGE_ID, FarSide, far_model, far_side, images_of
 from tests.images import blue, data_url, file_of, plain, red
 from tests.polling import wait_until
 
@@ -94,7 +94,7 @@ def test_images_go_there_in_order_and_are_counted_here(pair: Pair, path: str) ->
     assert far.status_code == near.status_code == 200, far.text
     assert num_prompt_tokens(far.json()) == num_prompt_tokens(near.json())
     (asked,) = pair.far.asked
-    first, second = pictures(asked)
+    first, second = images_of(asked)
     assert (first.size, second.size) == ((40, 20), (33, 17))
     assert np.array_equal(np.asarray(first), np.asarray(Pillow.new("RGB", (40, 20), "red")))
     assert np.asarray(second)[0, 0, 2] > 200 > np.asarray(second)[0, 0, 0]
@@ -108,7 +108,7 @@ def test_every_choice_has_them(pair: Pair) -> None:
     with pair.live.http() as http:
         answer = ask(http, "/v1/chat/completions", "What is ", red(), "?", n=3, seed=1)
     assert len(answer.json()["choices"]) == 3
-    assert [len(pictures(asked)) for asked in pair.far.asked] == [1, 1, 1]
+    assert [len(images_of(asked)) for asked in pair.far.asked] == [1, 1, 1]
 
 
 def test_a_text_without_images_has_none(pair: Pair) -> None:
@@ -121,7 +121,7 @@ def test_what_the_model_does_not_look_at_is_not_sent(stack: ExitStack) -> None:
     pair = start(stack, _Halving())
     with pair.live.http() as http:
         ask(http, "/v1/chat/completions", red(400, 200))
-    assert [image.size for image in pictures(pair.far.asked[0])] == [(200, 100)]
+    assert [image.size for image in images_of(pair.far.asked[0])] == [(200, 100)]
 
 
 def test_an_image_that_cannot_be_seen_is_refused_by_name(pair: Pair) -> None:

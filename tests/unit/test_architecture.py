@@ -65,7 +65,7 @@ LIBRARIES = {
     "opentelemetry": {"server.spans", "cli.traces"},
     "logfire": {"cli.traces"},
     "hf_xet": {"models.download.xet"},
-    "PIL": {"images", "runners.mlx", "runners.vision", "far.pictures"},
+    "PIL": {"images", "runners.mlx", "runners.vision", "far.images"},
     "mlx": {"runners.mlx"},
     "mlx_lm": {"runners.mlx"},
     "mlx_vlm": {"runners.mlx"},

@@ -84,7 +84,7 @@ class FarChoice:
         self._began = time.monotonic()
         self._first_at: float | None = None
         self.put: Callable[[list[Item]], None] = lambda _items: None
-        self.pictures: tuple[str, ...] = ()  # of the request's images, before it starts
+        self.image_urls: tuple[str, ...] = ()  # of the request's images, before it starts
         self.is_over = False
         self.is_paused = False
 
@@ -138,7 +138,7 @@ class FarChoice:
         engine.work += self._work
         self._status, self._rest = 0, b""
         model = "" if engine.facts is None else engine.facts.model
-        self._asked = AskedChoice(self._request, self._choice, model, self._end_ids, pictures=self.pictures)
+        self._asked = AskedChoice(self._request, self._choice, model, self._end_ids, image_urls=self.image_urls)
         if self._reasoning is not None:
             watch = self._reasoning
             self._asked = self._asked._replace(said=tuple(watch.said), num_cuts=watch.num_cuts)

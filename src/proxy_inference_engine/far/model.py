@@ -12,9 +12,9 @@ from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.far.embedding import embed_far
 from proxy_inference_engine.far.engines import Engines, FarEngine
 from proxy_inference_engine.far.failures import unavailable
+from proxy_inference_engine.far.images import FarImageEncoder, draw
 from proxy_inference_engine.far.lacks import refuse_lacking
 from proxy_inference_engine.far.monitor import Monitor
-from proxy_inference_engine.far.pictures import FarImageEncoder, draw
 from proxy_inference_engine.far.stream import FarStream
 from proxy_inference_engine.runners.base import EmbeddingInfo, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import Failed, Request

@@ -41,13 +41,13 @@ class FarStream:
 
     async def _start_with(self, draw: Callable[[], tuple[str, ...]]) -> None:
         try:
-            pictures = await asyncio.to_thread(draw)
+            image_urls = await asyncio.to_thread(draw)
         except Exception:
             _log.exception("the images of %s could not be written", self.request.id)
             self.fail(Failed(EngineFailure("The images of the request could not be sent on.")))
             return
         for choice in self._choices:
-            choice.pictures = pictures
+            choice.image_urls = image_urls
         self._start_all()
 
     def _start_all(self) -> None:

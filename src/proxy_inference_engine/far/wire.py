@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from proxy_inference_engine.far.pictures import with_markers
+from proxy_inference_engine.far.images import with_markers
 from proxy_inference_engine.types import Logprob, Request
 
 FarEndpoint = Literal["/inference/v1/generate", "/v1/completions"]
@@ -43,7 +43,7 @@ class AskedChoice(NamedTuple):
     end_ids: frozenset[int]
     said: tuple[int, ...] = ()
     num_cuts: int = 0  # how often its reasoning was ended by force; what comes after that is asked for
-    pictures: tuple[str, ...] = ()  # the URLs of its images, as vLLM is to read them
+    image_urls: tuple[str, ...] = ()  # the URLs of its images, as vLLM is to read them
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -79,17 +79,14 @@ class AskedChoice(NamedTuple):
 
 
 def _generate_body(asked: AskedChoice) -> FarJson:
+    parts = [{"type": "image_url", "url": url} for url in asked.image_urls]
     return {
         **_common(asked),
         "token_ids": with_markers(asked.prompt_ids, asked.request.images),
         "sampling_params": {**_sampling(asked), "detokenize": False},
         "reasoning_ended": True,  # the grammar knows of reasoning itself
-        **({"content_parts": [_picture_part(url) for url in asked.pictures]} if asked.pictures else {}),
+        **({"content_parts": parts} if parts else {}),
     }
-
-
-def _picture_part(url: str) -> FarJson:
-    return {"type": "image_url", "url": url}
 
 
 def _completion_body(asked: AskedChoice) -> FarJson:

@@ -60,7 +60,7 @@ def test_each_image_is_one_token_there() -> None:
     image = Image(bytes(32), np.zeros((2, 2, 3), np.uint8))
     prompt, spans = (5, 9, 9, 9, 6, 9, 9, 7), (ImageSpan(1, 3, image), ImageSpan(5, 2, image))
     request = replace(REQUEST, prompt_ids=prompt, images=spans)
-    asked = AskedChoice(request, 0, "there", ENDS, said=(8, 9), num_cuts=1, pictures=("data:a", "data:b"))
+    asked = AskedChoice(request, 0, "there", ENDS, said=(8, 9), num_cuts=1, image_urls=("data:a", "data:b"))
     said = json.loads(asked.body(GENERATE))
     assert said["token_ids"] == [5, 9, 6, 9, 7, 8, 9]
     assert said["content_parts"] == [{"type": "image_url", "url": f"data:{name}"} for name in "ab"]
