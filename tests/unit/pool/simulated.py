@@ -30,6 +30,7 @@ class SimulatedLoader:
     log: list[str] = field(default_factory=list)
     most: int = 0
     num_begun: int = 0
+    max_bytes: int | None = None  # as the loader with engines has it
     was_loaded_twice: bool = False  # at the same time; an assertion in `load` would be one more failure of a load
 
     async def need(self, entry: PoolEntry) -> int:
