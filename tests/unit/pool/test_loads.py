@@ -211,6 +211,33 @@ def test_a_model_goes_when_nobody_used_it_for_long() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_who_was_idle_for_long_is_looked_at_again_when_others_have_loaded(is_pinned: bool) -> None:
+    """What changes memory takes turns. Who was used, or pinned, before it was its turn had to go all the same."""
+
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 10, "b": 10})
+        pool = simulated_pool(loader, 100, idle_seconds=60)
+        await use(pool, "a")
+        await asyncio.sleep(50)
+        loader.seconds = 30.0
+        other = asyncio.ensure_future(use(pool, "b"))
+        await asyncio.sleep(20)
+        assert states(pool) == {"a": "ready", "b": "loading"}
+        if is_pinned:
+            pool.pin(pool.find("a"))
+        else:
+            await use(pool, "a")
+        await other
+        await asyncio.sleep(20)
+        assert states(pool)["a"] == "ready"
+        pool.pin(pool.find("a"), False)
+        await asyncio.sleep(70)
+        assert states(pool)["a"] == "unloaded"
+
+    run(main())
+
+
 def test_unloading_by_hand_waits_for_nobody_and_takes_from_nobody() -> None:
     async def main() -> None:
         pool = simulated_pool(SimulatedLoader({"a": 10}), 100)
