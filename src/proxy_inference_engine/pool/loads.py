@@ -255,8 +255,13 @@ class Loads:
 
     def _end_idleness(self, member: Member) -> None:
         self._timers.pop(member, None)
-        if member.is_idle and not member.is_pinned:
-            self._begin(self.unload(member))
+        self._begin(self._unload_idle(member))
+
+    async def _unload_idle(self, member: Member) -> None:
+        """It may have been used or pinned before it is its turn; where it was used its time has begun again."""
+        async with self._turn:
+            if member.is_idle and not member.is_pinned and member not in self._timers:
+                await self._unload(member)
 
     def _begin(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(work)

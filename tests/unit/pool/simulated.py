@@ -21,6 +21,7 @@ model_of = cache(lambda name: served(name=name))
 class SimulatedLoader:
     sizes: Mapping[str, int]
     seconds: float = 2.0
+    need_seconds: float = 0.01
     unload_seconds: float = 0.1
     broken: set[str] = field(default_factory=set)  # their loads fail, when half of it is loaded
     hanging: set[str] = field(default_factory=set)
@@ -29,10 +30,12 @@ class SimulatedLoader:
     log: list[str] = field(default_factory=list)
     most: int = 0
     num_begun: int = 0
+    max_bytes: int | None = None  # as the loader with engines has it
     was_loaded_twice: bool = False  # at the same time; an assertion in `load` would be one more failure of a load
 
     async def need(self, entry: PoolEntry) -> int:
-        await asyncio.sleep(0.01)
+        if self.need_seconds:
+            await asyncio.sleep(self.need_seconds)
         return self.sizes[entry.id]
 
     async def load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:

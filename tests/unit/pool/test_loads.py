@@ -4,11 +4,18 @@ import asyncio
 
 import pytest
 
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.engine.stats import Stats
 from proxy_inference_engine.errors import PieError, Unavailable
+from proxy_inference_engine.models.watcher import Watcher
+from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.pool.loads import DoesNotFit, LoadFailed
 from proxy_inference_engine.pool.pool import ModelPool
+from proxy_inference_engine.served.model import ServedModel
 from tests.unit.pool.simulated import SimulatedLoader, simulated_pool
-from tests.virtual_time import run
+from tests.unit.pool.test_names import Measured
+from tests.unit.served.scripted import served
+from tests.virtual_time import clock, run
 
 
 async def use(pool: ModelPool, name: str, seconds: float = 1.0) -> None:
@@ -204,6 +211,33 @@ def test_a_model_goes_when_nobody_used_it_for_long() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_who_was_idle_for_long_is_looked_at_again_when_others_have_loaded(is_pinned: bool) -> None:
+    """What changes memory takes turns. Who was used, or pinned, before it was its turn had to go all the same."""
+
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 10, "b": 10})
+        pool = simulated_pool(loader, 100, idle_seconds=60)
+        await use(pool, "a")
+        await asyncio.sleep(50)
+        loader.seconds = 30.0
+        other = asyncio.ensure_future(use(pool, "b"))
+        await asyncio.sleep(20)
+        assert states(pool) == {"a": "ready", "b": "loading"}
+        if is_pinned:
+            pool.pin(pool.find("a"))
+        else:
+            await use(pool, "a")
+        await other
+        await asyncio.sleep(20)
+        assert states(pool)["a"] == "ready"
+        pool.pin(pool.find("a"), False)
+        await asyncio.sleep(70)
+        assert states(pool)["a"] == "unloaded"
+
+    run(main())
+
+
 def test_unloading_by_hand_waits_for_nobody_and_takes_from_nobody() -> None:
     async def main() -> None:
         pool = simulated_pool(SimulatedLoader({"a": 10}), 100)
@@ -222,6 +256,7 @@ def test_a_lease_in_other_hands_keeps_the_model_and_counts_once() -> None:
         pool = simulated_pool(SimulatedLoader({"a": 10}), 100)
         lease = await pool.obtain(pool.find("a"))
         other = lease.hand_on()
+        assert pool.find("a").num_users == 1
         lease.release()
         assert pool.find("a").num_users == 1 and not await pool.unload(pool.find("a"))
         other.release()
@@ -244,11 +279,47 @@ def test_a_model_that_finds_no_room_is_told_so() -> None:
     run(main())
 
 
-def test_counts_survive_an_unload() -> None:
+class Counting(SimulatedLoader):
+    """Each model takes seven steps in its life, and one runs at the end of it."""
+
+    async def load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:
+        await super().load(entry, watcher)
+        return served(Measured(Stats(total_steps=7, num_running=1)), name=entry.id)
+
+
+def test_counts_survive_every_unload() -> None:
     async def main() -> None:
-        pool = simulated_pool(SimulatedLoader({"a": 10}), 100)
-        await use(pool, "a")
-        await pool.unload(pool.find("a"))
-        assert list(pool.stats()) == ["a"] and pool.stats()["a"].num_running == 0
+        pool, found = simulated_pool(Counting({"a": 10}), 100), []
+        for _ in range(3):
+            await use(pool, "a")
+            found.append(pool.stats()["a"])
+            await pool.unload(pool.find("a"))
+            found.append(pool.stats()["a"])
+        assert [(stats.total_steps, stats.num_running) for stats in found] == [
+            (7, 1), (7, 0), (14, 1), (14, 0), (21, 1), (21, 0),
+        ]  # fmt: skip
+
+    run(main())
+
+
+def test_what_was_just_loaded_is_not_taken_before_who_waited_has_it() -> None:
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 60, "b": 60}, need_seconds=0.0)
+        pool = simulated_pool(loader, 100)
+        async with asyncio.timeout(100):
+            await asyncio.gather(*(use(pool, name) for name in "abab"))
+        assert loader.log == ["a loaded", "a unloaded", "b loaded"]
+
+    run(main())
+
+
+def test_the_operator_s_own_are_loaded_before_anybody_asks() -> None:
+    async def main() -> None:
+        loader = SimulatedLoader({"a": 40, "b": 40, "c": 40})
+        entries = [PoolEntry(name, Config(), is_preloaded=name != "b") for name in loader.sizes]
+        pool = ModelPool(entries, loader, max_bytes=100, clock=clock)
+        pool.preload()
+        await asyncio.sleep(10)
+        assert states(pool) == {"a": "ready", "b": "unloaded", "c": "ready"}
 
     run(main())

@@ -43,6 +43,7 @@ TABLE = {"gpt-4o": "default", "claude-*": "org/model", "o?-mini": "default"}
         ("GPT-4o", False),
         ("claude-", True),
         ("claude-sonnet-4-5-20250929", True),
+        ("Claude-sonnet", False),
         ("my-claude-3", False),
         ("claude-*", True),
         ("o3-mini", True),
@@ -78,6 +79,8 @@ def test_what_nothing_has_is_not_found() -> None:
         catalogue("first", "second").find("third\n")
     assert (caught.value.param, caught.value.code) == ("model", "model_not_found")
     assert "'third?'" in caught.value.message
+    for name in ("/first", "./first", "models/first", "first/", "../first", "first.gguf", "first:x", "FIRST", " first"):
+        assert catalogue("first", "second").get(name) is None
 
 
 def test_names_are_unique() -> None:
@@ -97,12 +100,25 @@ def test_an_adapter_takes_nobody_s_name() -> None:
             names("a", "a:x", a=adapters)
 
 
+def test_an_adapter_has_aliases_and_patterns() -> None:
+    member = Member(PoolEntry("a", Config(adapters={"x": Path("x.gguf")})), lambda: 0.0)
+    names = ModelNames([member], {"gpt-4o": "a:x", "claude-*": "a:x", "plain-*": "a"})
+    found = {
+        name: names.adapter_of(name) for name in ("a", "a:x", "default", "gpt-4o", "claude-9", "plain-1", "b", None)
+    }
+    assert found == {
+        **dict.fromkeys(("a:x", "gpt-4o", "claude-9"), "x"),
+        **dict.fromkeys(("a", "default", "plain-1", "b", None)),
+    }
+
+
 def test_an_alias_of_two_models_is_refused() -> None:
     tables = {name: ModelTable(aliases=("gpt-4o",)) for name in ("a", "b")}
     with pytest.raises(StartupError, match="'gpt-4o' stands for 'a' and for 'b'"):
         aliases_of(Config(models=tables))
     del tables["b"]
     assert aliases_of(Config(models=tables, aliases={"x": "a"})) == {"gpt-4o": "a", "x": "a"}
+    assert aliases_of(Config(models=tables, aliases={"gpt-4o": "b"})) == {"gpt-4o": "b"}, "the file has the last word"
 
 
 def test_numbers_of_several_models_are_added_up() -> None:

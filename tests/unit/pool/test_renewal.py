@@ -14,8 +14,10 @@ from tests.unit.pool.test_loads import states, use
 from tests.virtual_time import run
 
 
-def entry(name: str, *, pin: bool = False, idle_seconds: float | None = None, **settings: Any) -> PoolEntry:
-    return PoolEntry(name, Config(**settings), is_pinned=pin, idle_seconds=idle_seconds)
+def entry(
+    name: str, *, pin: bool = False, preload: bool = False, idle_seconds: float | None = None, **settings: Any
+) -> PoolEntry:
+    return PoolEntry(name, Config(**settings), is_pinned=pin, is_preloaded=preload, idle_seconds=idle_seconds)
 
 
 def make() -> tuple[SimulatedLoader, ModelPool]:
@@ -151,6 +153,30 @@ def test_pins_and_idleness_change_without_a_load() -> None:
         await use(pool, "a")
         await asyncio.sleep(10)
         assert states(pool)["a"] == "unloaded"
+
+    run(main())
+
+
+def test_what_was_pinned_by_hand_stays_so_until_the_list_says_otherwise() -> None:
+    async def main() -> None:
+        _, pool = make()
+        pool.pin(pool.find("a"))
+        for pin, is_pinned in ((False, True), (True, True), (False, False)):
+            pool.renew([entry("a", pin=pin), entry("b")], {}, 100)
+            assert pool.find("a").is_pinned == is_pinned
+
+    run(main())
+
+
+def test_the_budget_and_what_is_preloaded_count_from_then_on() -> None:
+    async def main() -> None:
+        loader, pool = make()
+        pool.renew([entry("a", preload=True), entry("b"), entry("c", preload=True)], {}, 60)
+        await asyncio.sleep(10)
+        assert loader.log == ["a loaded", "a unloaded", "c loaded"] and pool.max_bytes == 60
+        pool.renew([entry("a"), entry("b"), entry("c")], {}, 130)
+        await asyncio.gather(*(use(pool, name) for name in "abc"))
+        assert states(pool) == {"a": "ready", "b": "ready", "c": "ready"}
 
     run(main())
 

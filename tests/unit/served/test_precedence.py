@@ -79,6 +79,17 @@ async def test_reasoning_is_switched_whatever_the_request_says(setting: Any, wis
     assert bytes(found.prompt_ids).endswith(b"<think>") == thinks
 
 
+async def test_what_is_counted_and_shown_is_what_is_computed() -> None:
+    """Also where nothing is computed."""
+    engine = Filed({})
+    model = ServedModel.of(engine, Config(reasoning="on", template_variables={"tone": "calm"}))
+    ask = Ask("a", "t", ChatPrompt([user("hi")]))
+    counted = await model.count(ask)
+    (await model.answer(ask)).cancel()
+    assert bytes(counted.ids) == bytes(engine.requests[0].prompt_ids) and bytes(counted.ids).endswith(b"<think>calm")
+    assert model.text(ask)[0].endswith("<think>calm")
+
+
 async def test_variables_of_the_template_are_the_request_s_first() -> None:
     config = Config(template_variables={"tone": "calm"})
     assert bytes((await asked(config)).prompt_ids).endswith(b"calm")
@@ -139,6 +150,12 @@ def test_a_table_s_own_setting_is_above_the_file_s(folder: Path, name: str) -> N
         found = getattr(entry(folder, toml).config, name)
         assert (found.given() if hasattr(found, "given") else found) == value
     assert getattr(entry(folder, model).config, name) != value
+
+
+def test_where_both_say_something_the_table_counts(folder: Path) -> None:
+    model = f'[models.m]\nmodel = "{folder / "m.gguf"}"\n'
+    found = entry(folder, f"context = 32\nslots = 2\nreasoning = 'on'\n{model}context = 64\nreasoning = 'off'\n")
+    assert (found.config.context, found.config.slots, found.config.reasoning) == (64, 2, "off")
 
 
 def test_every_other_setting_of_a_model_may_stand_there_too(folder: Path) -> None:
