@@ -75,8 +75,7 @@ def test_a_library_of_another_version_is_refused(tmp_path: Path, function: str, 
 def test_of_another_version_it_is_one_line_and_the_next_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = default_bytes(CONTEXT)
-    path = compile_library(tmp_path / "libfalse.so", **{CONTEXT: bytes(4) + data[4:]})
+    path = compile_library(tmp_path / "libfalse.so", llama_context_default_params=bytes(4) + default_bytes(CONTEXT)[4:])
     with caplog.at_level(logging.WARNING):
         assert start(path) == start()
     (line,) = caplog.messages
