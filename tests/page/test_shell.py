@@ -109,6 +109,7 @@ def test_on_a_phone_a_tap_beside_the_menu_closes_it_and_presses_nothing(browser:
     page.click("#menu")
     visitor.button("Close the menu").press("Enter")
     page.locator("#side.open").wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == "menu"
     visitor.close()
 
 

@@ -203,6 +203,12 @@ function openSide(isOpen) {
   $("menu").setAttribute("aria-expanded", String(isOpen));
 }
 
+// By whoever has opened it: what has the focus now is hidden.
+function shutSide() {
+  openSide(false);
+  $("menu").focus();
+}
+
 function jump() {
   const target = document.getElementById(location.hash.slice(1));
   if (!target?.classList.contains("operation")) return;
@@ -223,9 +229,9 @@ try {
   page.show();
   $("filter").addEventListener("input", () => page.show($("filter").value));
   $("menu").addEventListener("click", () => openSide(true));
-  $("scrim").addEventListener("click", () => openSide(false));
+  $("scrim").addEventListener("click", shutSide);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") openSide(false);
+    if (event.key === "Escape" && $("side").classList.contains("open")) shutSide();
     if (event.key !== "/" || event.target.matches("input")) return;
     event.preventDefault();
     $("filter").focus();

@@ -39,6 +39,12 @@ function openSide(isOpen) {
   $("menu").setAttribute("aria-expanded", String(isOpen));
 }
 
+// By whoever has opened it: what has the focus now is hidden.
+function shutSide() {
+  openSide(false);
+  $("menu").focus();
+}
+
 const go = (name) => {
   if (location.hash === `#/${name}`) show();
   else location.hash = `#/${name}`;
@@ -96,7 +102,7 @@ document.addEventListener("keydown", (event) => {
   const isTyping = event.target.matches?.("input, textarea, select");
   if (view) go(view.name);
   else if (event.altKey && event.code === "KeyT") turnTheme();
-  else if (event.key === "Escape" && $("side").classList.contains("open")) openSide(false);
+  else if (event.key === "Escape" && $("side").classList.contains("open")) shutSide();
   else if (event.key === "?" && !isTyping && !document.querySelector("dialog[open]")) showShortcuts();
   else return;
   event.preventDefault();
@@ -109,7 +115,7 @@ $("side-foot").append(
   element("a", { class: "button icon-button", href: "docs", title: "The API, route by route", "aria-label": "The API, route by route" }, icon("code")),
 );
 $("menu").addEventListener("click", () => openSide(!$("side").classList.contains("open")));
-$("scrim").addEventListener("click", () => openSide(false));
+$("scrim").addEventListener("click", shutSide);
 window.addEventListener("hashchange", show);
 await show();
 // The other views too, before they are wanted: also when the server has ended they open, and say so.
