@@ -186,5 +186,5 @@ def prompt_work(request: Request) -> float:
 
 
 def embedding_work(texts: Sequence[Sequence[int]]) -> float:
-    """Also where they are short: each is a row of its own."""
+    """What texts that become vectors are to whoever has to compute them, at least as much as one answer."""
     return max(1.0, sum(map(len, texts)) / _PROMPT_TOKENS)
