@@ -17,6 +17,7 @@ import llguidance
 
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar, compile_grammar
 from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
+from proxy_inference_engine.state_machine.json_schema.freeing import MAX_FREED, is_one_name
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
 from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
@@ -33,6 +34,7 @@ _MAX_COUNT = 100_000  # it counts without writing out, so that this is little
 _MAX_REMAINDERS = 120  # of all divisors together
 _MAX_DIGITS = 1_500  # of all bounds of numbers together: a range is written out digit by digit
 _MAX_FORMATS = 60
+_MAX_NAMES = 120  # as patterns, which it compares as well, more slowly
 _MAX_DEPTH = 24
 _MAX_DEFINITIONS = 200
 
@@ -87,7 +89,7 @@ class _Measure:
     """Adds up over one schema, as the rewriter left it."""
 
     def __init__(self) -> None:
-        self._num_schemas = self._num_remainders = self._num_digits = self._num_formats = 0
+        self._num_schemas = self._num_remainders = self._num_digits = self._num_formats = self._num_names = 0
         self._definitions: Mapping[str, Any] = {}
 
     def is_harmless(self, schema: Any) -> bool:
@@ -101,7 +103,7 @@ class _Measure:
         return (
             depth <= _MAX_DEPTH
             and self._num_schemas <= _MAX_SCHEMAS
-            and schema.keys() - ({"pattern"} if schema.get("pattern") in _OUR_FORMATS else set()) <= _KNOWN
+            and schema.keys() - _plain_patterns(schema) <= _KNOWN
             and self._are_few(schema)
             and _are_small(schema)
             and sum(map(self._num_properties, schema.get("anyOf", ()))) <= _MAX_OPTIONAL
@@ -111,18 +113,30 @@ class _Measure:
     def _num_properties(self, option: Any) -> int:
         if isinstance(option, dict) and "$ref" in option:
             option = self._definitions.get(option["$ref"].removeprefix(DEFINITIONS))
-        return len(option.get("properties", ())) if isinstance(option, dict) else 0
+        if not isinstance(option, dict):
+            return 0
+        return len(option.get("properties", ())) + len(option.get("patternProperties", ()))
 
     def _are_few(self, schema: Mapping[str, Any]) -> bool:
         if "multipleOf" in schema:
             self._num_remainders += divisor_of(schema["multipleOf"]).digits
         self._num_digits += sum(len(str(schema[key])) for key in _BOUNDS if key in schema)
         self._num_formats += _has_format(schema)
+        self._num_names += len(schema.get("patternProperties", ()))
         return (
-            self._num_remainders <= _MAX_REMAINDERS
+            self._num_names <= _MAX_NAMES
+            and self._num_remainders <= _MAX_REMAINDERS
             and self._num_digits <= _MAX_DIGITS
             and self._num_formats <= _MAX_FORMATS
         )
+
+
+def _plain_patterns(schema: Mapping[str, Any]) -> set[str]:
+    """Keywords whose patterns are ours: those of formats, and few that stand for one name each."""
+    names = schema.get("patternProperties", {})
+    are_plain = len(names) <= MAX_FREED and all(map(is_one_name, names))
+    is_ours = schema.get("pattern") in _OUR_FORMATS
+    return {key for key, is_plain in (("pattern", is_ours), ("patternProperties", are_plain)) if is_plain}
 
 
 def _has_format(schema: Mapping[str, Any]) -> bool:
@@ -143,7 +157,7 @@ def _below(schema: Mapping[str, Any]) -> list[Any]:
     found = [schema[key] for key in ("items", "additionalProperties") if key in schema]
     for key in ("prefixItems", "allOf", "anyOf"):
         found += schema.get(key, ())
-    for key in ("properties", "$defs"):
+    for key in ("properties", "patternProperties", "$defs"):
         found += schema.get(key, {}).values()
     return found
 

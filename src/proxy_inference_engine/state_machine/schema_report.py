@@ -52,8 +52,10 @@ class Trial:
         # What is made once per model, the process that tries patterns too, is no schema's cost.
         self.compile({"type": "string", "pattern": "^a$"})
 
-    def compile(self, schema: Mapping[str, Any] | bool, *, is_strict: bool = True) -> Compilation:
-        return self.build(Demand(JsonSchema(schema, is_strict), can_reason=False))
+    def compile(
+        self, schema: Mapping[str, Any] | bool, *, is_strict: bool = True, any_order: bool = False
+    ) -> Compilation:
+        return self.build(Demand(JsonSchema(schema, is_strict), can_reason=False, any_order=any_order))
 
     def build(self, demand: Demand, tenant: str = "") -> Compilation:
         """How a demand compiles, and in what time. Raises Unavailable when too many grammars are being compiled."""

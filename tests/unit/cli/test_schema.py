@@ -107,6 +107,7 @@ LINES = [
     line("no tests", {"type": "null"}),
     line("always", True, (True, {"a": [None, 1.5]})),
     line("number", {"type": "number"}, (True, 1e30), (True, -0.25), (True, 0), (False, "0")),
+    line("in another order", SCHEMA, (True, {"colour": "red", "size": 1})),
 ]
 RESULTS = {
     "plain": [True, False, False],
@@ -115,6 +116,7 @@ RESULTS = {
     "no tests": [],
     "always": [True],
     "number": [True, True, True, False],
+    "in another order": [True],
 }
 
 
@@ -144,7 +146,7 @@ def test_many_schemas(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [told["name"] for told in lines if not told["compiled"]] == ["refused"]
     assert "uniqueItems" in lines[2]["error"]
     counts = {key: value for key, value in summary.items() if isinstance(value, int)}
-    expected = {"schemas": 6, "compiled": 5, "passed": 4, "refused_valid": 1, "accepted_invalid": 1, "instances": 11}
+    expected = {"schemas": 7, "compiled": 6, "passed": 5, "refused_valid": 1, "accepted_invalid": 1, "instances": 12}
     assert counts == expected
     assert set(summary["compile_ms"]) == set(summary["mask_us"]) == SPREAD
 

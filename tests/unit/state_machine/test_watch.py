@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -97,6 +98,23 @@ def walked(matcher: RootMatcher, tokenizer: PieceTokenizer, source: random.Rando
         ids.append(source.choice(likes or [int(each) for each in mask.nonzero()[0]]))
         matcher.accept(ids[-1])
     return b"".join(map(tokenizer.token_bytes, ids)).decode() if len(ids) < _MAX_TOKENS else None
+
+
+@pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])
+def test_properties_in_any_order_come_once(pieces: list[str]) -> None:
+    schema = obj({name: INTEGER for name in ("a", "b", "ab", "ba", "aa")}, required=["b"])
+    tokenizer = PieceTokenizer(pieces=pieces)
+    builder = builder_of(tokenizer)
+    constraint = constraint_of(builder.build(replace(demand_of(schema), any_order=True)))
+    assert isinstance(constraint, RootConstraint) and constraint.guard is not None
+    validator = jsonschema.Draft202012Validator(schema)
+    texts = [walked(constraint.start(), tokenizer, random.Random(seed)) for seed in range(2 * _NUM_WALKS)]
+    whole = [text for text in texts if text is not None]
+    assert len(whole) > _NUM_WALKS
+    for text in whole:
+        keys = json.loads(text, object_pairs_hook=lambda found: [key for key, _ in found])
+        assert len(keys) == len(set(keys)) and validator.is_valid(json.loads(text)), text
+    builder.close()
 
 
 @pytest.mark.parametrize("pieces", [[], _PIECES], ids=["bytes", "pieces"])

@@ -98,7 +98,7 @@ def json_grammar(
             # Written in another way, another array may be the one that cannot be watched; then none is.
             shape, unwatched = None, None if unwatched else shaper.unplaced
         if any_order:
-            rewritten = in_any_order(rewritten)
+            rewritten = in_any_order(rewritten, is_watched=is_watched)
     except RecursionError:
         raise UnenforceableSchema("", "", "The schema is nested too deeply.") from None
     except OutOfSteps:

@@ -1,15 +1,17 @@
 """Other orders of properties than the schema's own, for those who want a schema to the letter.
 
 The library writes properties in the order in which a schema lists them, so each order is an alternative of its own: all
-of them where the properties are few, otherwise one more, that of `required`. A schema gets only so many.
+of them where the properties are few, otherwise one more, that of `required`. A schema gets only so many. Where a watch
+keeps keys apart, what is not required comes in any order after what is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from math import factorial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.freeing import freed, may_be_freed
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS, children, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, num_alternatives
 
@@ -26,10 +28,10 @@ MAX_FOLLOWED = 8  # references, one to the next
 Names = tuple[str, ...]
 
 
-def in_any_order(schema: dict[str, Any]) -> dict[str, Any]:
+def in_any_order(schema: dict[str, Any], *, is_watched: bool = False) -> dict[str, Any]:
     """A rewritten schema whose objects may have their properties in other orders too; itself where that is too much."""
     try:
-        return _Orders().document(schema)
+        return _Orders(is_watched).document(schema)
     except OutOfSteps:
         return schema
 
@@ -47,7 +49,8 @@ class _Size(NamedTuple):
 
 
 class _Orders:
-    def __init__(self) -> None:
+    def __init__(self, is_watched: bool) -> None:
+        self._is_watched = is_watched
         self._budget = StepBudget(MAX_STEPS)
         self._num_left = MAX_ORDERS
         self._given: Mapping[str, Any] = {}
@@ -96,6 +99,12 @@ class _Orders:
             return schema
         sizes = {name: self._size(one) for name, one in schema["properties"].items()}
         weight = 1 + sum(1 if size.is_shared else size.num_schemas for size in sizes.values())
+        others = [name for name in types if name != "object"]
+        rest: list[Any] = [{"type": others}] if others else []
+        if len(names) > MAX_PERMUTED and self._is_watched and may_be_freed(schema):
+            loose = self._loose({**schema, "type": "object"}, names, schema.get("required", []), weight, 1)
+            if loose:
+                return {"anyOf": [*loose, *rest]} if len(loose) > 1 or rest else loose[0]
         orders = self._orders(names, schema.get("required", []), weight, 1)
         if not orders:
             return schema
@@ -105,8 +114,23 @@ class _Orders:
             {**schema, "type": "object", "properties": {name: properties[name] for name in (*order, *properties)}}
             for order in orders
         ]
-        others = [name for name in types if name != "object"]
-        return {"anyOf": [*options, {"type": others}] if others else options}
+        return {"anyOf": [*options, *rest]}
+
+    def _loose(
+        self, schema: dict[str, Any], names: list[str], required: Sequence[str], weight: int, num_ways: int
+    ) -> list[Any]:
+        """The schema's own order, where something is required, and all else in any order after that; or nothing."""
+        own = [name for name in names if name in set(required)]
+        needed = list(dict.fromkeys(tuple(order) for order in (own, [name for name in required if name in names])))
+        most = min(self._num_left, MAX_TOGETHER // num_ways, MAX_COPIED // weight)
+        found = [one for one in (_freed(schema, order) for order in needed) if one is not None]
+        if not found or (own and 1 + len(found) > most):
+            return []
+        self._budget.spend((1 + len(found)) * len(names))
+        if not own:
+            return found
+        self._num_left -= 1 + len(found)
+        return [schema, *found]
 
     def _together(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Parts that hold together come in the order that a first part lists, which says nothing else."""
@@ -114,10 +138,24 @@ class _Orders:
         required: dict[str, None] = {}
         if not all(self._gather(part, names, required) for part in schema["allOf"]) or len(names) < 2:
             return schema
-        num_ways = num_alternatives(schema, self._budget)
-        orders = self._orders(list(names), list(required), self._size(schema).num_schemas, num_ways)
+        num_ways, weight = num_alternatives(schema, self._budget), self._size(schema).num_schemas
+        if len(names) > MAX_PERMUTED and self._is_watched and self._is_open(schema):
+            loose = self._loose(schema, list(names), list(required), weight, num_ways)
+            if loose:
+                return {"anyOf": loose} if len(loose) > 1 else loose[0]
+        orders = self._orders(list(names), list(required), weight, num_ways)
         listed: list[Any] = [{"properties": {name: {} for name in order}} for order in orders[1:]]
         return {"anyOf": [schema, *({"allOf": [one, *schema["allOf"]]} for one in listed)]} if listed else schema
+
+    def _is_open(self, schema: Any, depth: int = 0) -> bool:
+        """Whether no part says anything of properties that are not named."""
+        self._budget.spend()
+        if not isinstance(schema, dict) or depth > MAX_FOLLOWED or not may_be_freed(schema):
+            return False
+        below = [*schema.get("allOf", ()), *schema.get("anyOf", ())]
+        if "$ref" in schema:
+            below.append(self._given[schema["$ref"].removeprefix(DEFINITIONS)])
+        return all(self._is_open(one, depth + 1) for one in below)
 
     def _gather(self, part: Any, names: dict[str, None], required: dict[str, None], depth: int = 0) -> bool:
         """Note the names in a part; whether all of them are known."""
@@ -163,6 +201,17 @@ class _Orders:
         name = f"o{len(self._definitions)}"
         self._definitions[name] = schema
         return {"$ref": DEFINITIONS + name}
+
+
+def _freed(schema: dict[str, Any], needed: Names) -> dict[str, Any] | None:
+    """With what is needed first; None where that changes nothing, or is too much."""
+    if "allOf" not in schema:
+        return freed(schema, needed)
+    parts = [freed(part, needed) for part in schema["allOf"]]
+    if not any(parts):
+        return None
+    first: list[Any] = [{"properties": {name: {} for name in needed}}] if needed else []
+    return {"allOf": [*first, *(one or part for one, part in zip(parts, schema["allOf"], strict=True))]}
 
 
 def _is_part(keyword: str, is_part: bool) -> bool:

@@ -108,7 +108,7 @@ def strings(schema: Mapping[str, Any], report: Report, budget: StepBudget) -> di
     name = schema.get("format")
     if name in OF_THE_LIBRARY:
         result["format"] = name
-    if name in PATTERNS and "pattern" in result:
+    elif name in PATTERNS and "pattern" in result:
         result["allOf"] = [{"pattern": PATTERNS[name]}]
     elif name in PATTERNS:
         result["pattern"] = PATTERNS[name]

@@ -32,10 +32,10 @@ class Presence(NamedTuple):
         return self.needed <= other.needed and self.absent <= other.absent
 
 
-def together(left: Any, right: Any, known: Mapping[str, Kinds], budget: StepBudget) -> Any:
-    """Two rewritten parts of an object's schema as one; None where they say something else, or nothing is gained.
+def together(left: Any, right: Any, known: Mapping[str, Kinds], order: Iterable[str], budget: StepBudget) -> Any:
+    """Two rewritten parts of an object's schema as one; None where they say something else, or that is too much.
 
-    `known`: kinds of which properties can only be, as something beside the parts says.
+    `known`: kinds of which properties can only be, as something beside the parts says. `order`: of all names.
     """
     if "anyOf" not in left or "anyOf" not in right:
         return None
@@ -44,8 +44,7 @@ def together(left: Any, right: Any, known: Mapping[str, Kinds], budget: StepBudg
     found = None if ours is None or theirs is None else _both(ours, theirs, budget)
     if found is None:
         return None
-    # Names come in the order in which they are asked for, where nothing else lists them.
-    order = list(dict.fromkeys((*_named(left), *_named(right))))
+    order = list(order)
     budget.spend(len(found) * len(order) // 8)
     options: list[Any] = [_written(term, order) for term in found]
     return {"anyOf": options} if len(options) > 1 else options[0] if options else False
@@ -104,12 +103,13 @@ def _fewest(terms: Iterable[Presence]) -> list[Presence]:
     return kept
 
 
-def _named(schema: Any) -> Iterator[str]:
+def names_in(schema: Any) -> Iterator[str]:
+    """All names that a rewritten schema says something of, in its order."""
     if isinstance(schema, dict):
         yield from schema.get("required", ())
         yield from schema.get("properties", ())
         for part in (*schema.get("allOf", ()), *schema.get("anyOf", ())):
-            yield from _named(part)
+            yield from names_in(part)
 
 
 def _written(term: Presence, order: list[str]) -> dict[str, Any]:

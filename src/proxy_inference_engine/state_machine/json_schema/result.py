@@ -1,20 +1,17 @@
-"""A rewritten schema: what it is put together from, in the client's order, and what can be said of it once it is.
-
-Bounds on the number of properties become alternatives that name them: the library counts unnamed ones only.
-"""
+"""A rewritten schema: what it is put together from, in the client's order, and what can be said of it once it is."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
-from itertools import combinations
 from math import lcm
 from typing import Any, NamedTuple
 
+from proxy_inference_engine.state_machine.json_schema.bounds import gathered, spread, uncounted
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable, UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Kinds, Schema, children
 from proxy_inference_engine.state_machine.json_schema.overlaps import joined
-from proxy_inference_engine.state_machine.json_schema.presence import together
+from proxy_inference_engine.state_machine.json_schema.presence import names_in, together
 
 DEFINITIONS = "#/$defs/"
 # The library follows all alternatives at once, each with the properties that may come next, up to 2,000 items or so;
@@ -22,10 +19,6 @@ DEFINITIONS = "#/$defs/"
 MAX_ROW = 800
 MIN_WIDTH = 8
 MANY = 1 << 20  # no need to count further
-MAX_CHOICES = 130
-# The library has alternatives of its own for one property; it follows all of them at once.
-MAX_NATIVE = 24
-_BOUNDS = frozenset({"minProperties", "maxProperties"})
 
 
 class Result:
@@ -37,6 +30,7 @@ class Result:
     def __init__(self, budget: StepBudget, known: Mapping[str, Kinds] | None = None) -> None:
         """`known`: kinds that the properties of an object can only be; None: it need not be an object."""
         self._known = known
+        self._names: dict[str, None] = {}  # in the order in which they are mentioned, where alternatives are joined
         self._parts: list[Any] = []
         self._is_possible = True
         self._num_alternatives = 1
@@ -79,8 +73,9 @@ class Result:
         """Whether the part's alternatives could be joined with those of another part."""
         if self._known is None or "anyOf" not in part:
             return False
+        self._names |= dict.fromkeys(names_in(part))
         for index, one in enumerate(self._parts):
-            both = together(one, part, self._known, self._budget)
+            both = together(one, part, self._known, self._names, self._budget)
             if both is not None:
                 self._parts[index : index + 1] = []
                 counts = [num_alternatives(other, self._budget) for other in self._parts]
@@ -102,12 +97,12 @@ class Result:
 
     def without_counts(self) -> Any:
         """All parts as one schema, without bounds that stand alone."""
-        self._parts = [part for part in self._parts if not part.keys() <= {"type", "minProperties", "maxProperties"}]
+        self._parts = [left for part in self._parts if (left := uncounted(part)) is not None]
         return self.schema()
 
     def schema(self) -> Any:
         """All parts as one schema; raises NotEnforceable where bounds on properties have too many ways to be met."""
-        parts = joined(gathered(self._parts), self._budget) if len(self._parts) > 1 else self._parts
+        parts = joined(spread(gathered(self._parts)), self._budget) if len(self._parts) > 1 else self._parts
         if not self._is_possible or False in parts:
             return False
         if len(parts) > 1:
@@ -169,113 +164,6 @@ def depth_of(schema: Mapping[str, Any], budget: StepBudget) -> int:
             below.append(definitions[one["$ref"].removeprefix(DEFINITIONS)])
         stack += [(child, depth + 1) for child in reversed(below)]
     return deepest
-
-
-# Bounds on the number of properties
-
-
-def counted(schema: Mapping[str, Any], *, is_remembered: bool = False) -> Schema:
-    """An object's schema, already rewritten, without bounds on its properties that the library does not take.
-
-    `is_remembered`: no unnamed property can come twice.
-    """
-    required = [name for name in schema.get("required", ()) if schema.get("properties", {}).get(name) is not False]
-    needed = set(required)
-    optional = [name for name, one in schema.get("properties", {}).items() if one is not False and name not in needed]
-    rest = {key: value for key, value in schema.items() if key not in _BOUNDS}
-    is_closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
-    least = max(0, int(schema.get("minProperties", 0)) - len(required))
-    most = int(schema["maxProperties"]) - len(required) if "maxProperties" in schema else None
-    if (most is not None and (most < 0 or least > most)) or (is_closed and least > len(optional)):
-        return False
-    if is_closed and most is not None and most >= len(optional):
-        most = None
-    if least == 0 and most is None:
-        return rest
-    if most == 0 and not required:
-        return {"additionalProperties": False}
-    is_taken = is_closed and least <= 1 and most in {None, 1} and len(optional) <= MAX_NATIVE
-    if not optional and least > 1 and not is_remembered:
-        # Unnamed properties may be written twice, and then are fewer than they seem.
-        raise NotEnforceable("That so many properties have different names cannot be enforced.", dict(schema))
-    if not optional or is_taken:
-        return dict(schema)
-    if _has_many_choices(len(optional), least, most):
-        raise NotEnforceable("There are too many ways to choose that many properties.", rest)
-    choices = [choice for choice in _choices(optional, least, most, is_closed) if choice.least <= 1]
-    return {"anyOf": [_chosen(rest, choice, is_closed) for choice in choices]} if choices else False
-
-
-def gathered(parts: list[Any]) -> list[Any]:
-    """Parts of a schema with bounds that stand alone put where the properties are that they count."""
-    bounds = [part for part in parts if part.keys() <= _BOUNDS | {"type"} and not part.keys().isdisjoint(_BOUNDS)]
-    objects = [part for part in parts if "properties" in part]
-    if not bounds or len(objects) != 1 or objects[0].get("type", "object") != "object":
-        return parts
-    counts = [*bounds, objects[0]]
-    together = {**objects[0], "minProperties": max(part.get("minProperties", 0) for part in counts)}
-    most = [part["maxProperties"] for part in counts if "maxProperties" in part]
-    result = counted({**together, "maxProperties": min(most)} if most else together)
-    if result is False and "type" not in objects[0]:
-        result = {"type": sorted(KINDS - {"object"})}
-    types = [{"type": part["type"]} for part in bounds if "type" in part]
-    gone = set(map(id, bounds))
-    return [result if part is objects[0] else part for part in parts if id(part) not in gone] + types
-
-
-def _has_many_choices(num_optional: int, least: int, most: int | None) -> bool:
-    """Whether there are more than can be listed; added up only as far as that is open."""
-    largest = least if most is None else most
-    num_choices = 0
-    for size in range(min(largest, num_optional) + 1):
-        num_choices += math.comb(num_optional, size)
-        if num_choices > MAX_CHOICES:
-            return True
-    return False
-
-
-class _Choice(NamedTuple):
-    """Names that must be there, names that must not, and how many others there may be at least and at most."""
-
-    needed: tuple[str, ...]
-    absent: tuple[str, ...]
-    least: int
-    most: int | None
-
-
-def _choices(optional: list[str], least: int, most: int | None, is_closed: bool) -> Iterator[_Choice]:
-    if most is None:
-        # The first names that are there: what comes before the last of them is either one of them or absent.
-        for names in combinations(optional, least) if least <= len(optional) else ():
-            before = optional[: optional.index(names[-1])]
-            yield _Choice(names, _without(before, names), 0, None)
-        if is_closed:
-            return
-        for size in range(min(least, len(optional) + 1)):
-            for names in combinations(optional, size):
-                yield _Choice(names, _without(optional, names), least - size, None)
-        return
-    for size in range(min(most, len(optional)) + 1):
-        if is_closed and size < least:
-            continue
-        for names in combinations(optional, size):
-            yield _Choice(names, _without(optional, names), max(0, least - size), most - size)
-
-
-def _without(names: list[str], taken: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in taken)
-
-
-def _chosen(schema: Mapping[str, Any], choice: _Choice, is_closed: bool) -> Schema:
-    needed, absent, least, most = choice
-    properties = {name: False if name in absent else one for name, one in schema["properties"].items()}
-    required = [*schema.get("required", ()), *needed]
-    result = {**schema, "properties": properties, "required": required}
-    if not is_closed and least:
-        result["minProperties"] = least + len(required)
-    if not is_closed and most is not None:
-        result["maxProperties"] = most + len(required)
-    return result
 
 
 # Which definitions some finite value satisfies

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
+from proxy_inference_engine.state_machine.json_schema.bounds import counted
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties
@@ -49,7 +50,6 @@ from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,
     Result,
     check_multiples,
-    counted,
     depth_of,
     property_of,
     type_names,

@@ -94,6 +94,32 @@ PRESENCE = [
     ),
 ]  # fmt: skip
 
+# Bounds on properties that stand in another part than these.
+COUNTED = [
+    Case({"allOf": [{"properties": {"a": {}, "b": {}}}, {"minProperties": 1}]}, [1, {"a": 1}, {"z": 1}], [{}]),
+    Case({"allOf": [obj({"a": {}, "b": {}}), {"maxProperties": 1}]}, [{}, {"a": 1}, {"z": 1}], [1, {"a": 1, "b": 1}]),
+    Case(
+        {"allOf": [{"properties": {"a": {}}, "additionalProperties": False}, {"type": "object", "minProperties": 1}]},
+        [{"a": 1}],
+        [1, {}, {"b": 1}],
+    ),
+    Case(
+        obj({"a": INTEGER, "b": {}}, anyOf=[{"maxProperties": 1}, {"required": ["b", "c"]}]),
+        [{}, {"a": 1}, {"z": 1}, {"b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}],
+        [{"a": "x"}, {"a": 1, "b": 1}, {"a": 1, "c": 1}],
+    ),
+    Case(
+        {
+            "properties": {"b": INTEGER},
+            "if": {"minProperties": 1},
+            "then": {"required": ["b"]},
+            "else": {"type": "object"},
+        },
+        [{}, 1, {"b": 1}, {"b": 1, "c": 1}],
+        [{"a": 1}, {"b": "x"}, {"b": "x", "c": 1}],
+    ),
+]  # fmt: skip
+
 # An alternative that is anything but something goes where that cannot be said, as long as others are left.
 LEFT_OUT = [
     Case({"anyOf": [{"type": "integer", "not": {"multipleOf": 3}}, STRING]}, ["a"], [3, None]),

@@ -14,11 +14,11 @@ from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokeni
 from tests.unit.state_machine.json_schema.cases import Case
 from tests.unit.state_machine.json_schema.cases_evaluation import EVALUATION
 from tests.unit.state_machine.json_schema.cases_plain import GRAMMAR_ONLY, PLAIN
-from tests.unit.state_machine.json_schema.cases_presence import LEFT_OUT, PRESENCE
+from tests.unit.state_machine.json_schema.cases_presence import COUNTED, LEFT_OUT, PRESENCE
 from tests.unit.state_machine.json_schema.cases_rewritten import REWRITTEN
 from tests.unit.state_machine.json_schema.cases_scopes import SCOPES
 
-CASES = [*PLAIN, *REWRITTEN, *EVALUATION, *SCOPES, *PRESENCE]
+CASES = [*PLAIN, *REWRITTEN, *EVALUATION, *SCOPES, *PRESENCE, *COUNTED]
 Place = Callable[[Any], Any]
 
 # How a schema is put into another, and an instance with it.

@@ -114,6 +114,22 @@ def test_a_format_beside_others(rest: dict[str, object], good: list[str], bad: l
     assert [text for text in bad if accepted(schema, text)] == []
 
 
+# What people write beside it, Zod's own among them.
+MAIL_PATTERNS = [
+    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+    r"^\S+@\S+\.\S+$",
+    "^(.+)@(.+)$",
+    "@example\\.com$",
+]
+
+
+@pytest.mark.parametrize("pattern", MAIL_PATTERNS)
+def test_an_address_beside_a_pattern(pattern: str) -> None:
+    schema: dict[str, object] = {"type": "string", "format": "email", "pattern": pattern}
+    assert accepted(schema, "joe.bloggs@example.com")
+    assert not accepted(schema, "a" * 65 + "@example.com") and not accepted(schema, "joe")
+
+
 def test_a_format_binds_strings_alone() -> None:
     matcher, error = compiled(json_grammar({"format": "date"}), TOKENIZER)
     assert matcher is not None, error

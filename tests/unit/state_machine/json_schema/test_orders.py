@@ -8,6 +8,7 @@ import jsonschema
 import llguidance
 import pytest
 
+from proxy_inference_engine.state_machine.compiler import is_harmless
 from proxy_inference_engine.state_machine.json_schema import closed_grammar, json_grammar, open_grammar
 from proxy_inference_engine.state_machine.json_schema.orders import MAX_ORDERS, MAX_PERMUTED, in_any_order
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
@@ -23,8 +24,10 @@ def tokenizer() -> llguidance.LLTokenizer:
     return byte_tokenizer()
 
 
-def taken(schema: Any, instances: list[Any], tokenizer: llguidance.LLTokenizer) -> list[Any]:
-    matcher, error = compiled(open_grammar(schema), tokenizer)
+def taken(
+    schema: Any, instances: list[Any], tokenizer: llguidance.LLTokenizer, *, is_watched: bool = False
+) -> list[Any]:
+    matcher, error = compiled(open_grammar(schema, is_watched=is_watched), tokenizer)
     assert matcher is not None, error
     return [one for one in instances if accepts(matcher, tokenizer, written(one))]
 
@@ -60,6 +63,42 @@ def test_parts_together_and_objects_inside(schema: Any, tokenizer: llguidance.LL
 @pytest.mark.parametrize("case", CASES[::3], ids=name_of)
 def test_nothing_else_is_taken(case: Case, tokenizer: llguidance.LLTokenizer) -> None:
     assert taken(case.schema, [*case.valid, *case.invalid], tokenizer) == case.valid
+
+
+@pytest.mark.parametrize("case", CASES[1::3], ids=name_of)
+def test_nothing_else_is_taken_beside_a_watch(case: Case, tokenizer: llguidance.LLTokenizer) -> None:
+    invalid = [one for one in case.invalid if not isinstance(one, list)]  # what is in lists may be for the watch
+    assert taken(case.schema, [*case.valid, *invalid], tokenizer, is_watched=True) == case.valid
+
+
+LOOSE = obj({name: INTEGER for name in "abcdef"} | {"no": False}, required=["f", "b"])
+PARTED = {"allOf": [obj({name: INTEGER for name in "abc"}), obj({"d": STRING, "e": {"minimum": 5}}, required=["e"])]}
+
+
+def test_beside_a_watch_all_that_is_not_required_comes_in_any_order(tokenizer: llguidance.LLTokenizer) -> None:
+    orders = [dict.fromkeys(order, 1) for order in ("abcdef", "fbzeca", "bfca", "fzb", "fb")]
+    invalid: list[Any] = [{"f": 1}, {"f": 1, "b": 1, "no": 1}, {"f": 1, "b": 1, "c": "x"}, {"b": "x", "f": 1}]
+    assert taken(LOOSE, [*orders, *invalid], tokenizer, is_watched=True) == [*orders[:3], orders[4]]
+    assert taken(LOOSE, orders, tokenizer) == [orders[0], orders[4]]
+    free = {**LOOSE, "required": []}
+    assert taken(free, [*orders, {"no": 1}, {"a": ""}], tokenizer, is_watched=True) == orders
+
+
+def test_parts_together_come_in_any_order_beside_a_watch(tokenizer: llguidance.LLTokenizer) -> None:
+    valid: list[Any] = [{"e": 5, "c": 1, "z": 1, "a": 1}, {"a": 1, "c": 1, "d": "", "e": 5}, {"e": 7}]
+    invalid: list[Any] = [{"a": 1}, {"e": 4}, {"e": 5, "c": ""}, {"e": 5, "d": 1}]
+    assert taken(PARTED, [*valid, *invalid], tokenizer, is_watched=True) == valid
+
+
+def test_closed_objects_are_not_freed_for_their_keys_run_out() -> None:
+    for schema in (MANY, {"allOf": [*PARTED["allOf"], MANY]}):
+        assert open_grammar(schema, is_watched=True) == open_grammar(schema)
+    assert open_grammar(LOOSE, is_watched=True) != open_grammar(LOOSE)
+
+
+def test_freed_properties_need_no_sandbox() -> None:
+    assert is_harmless("start: " + open_grammar(LOOSE, is_watched=True).lark)
+    assert not is_harmless("start: " + open_grammar({**LOOSE, "patternProperties": {"^a+$": {}}}).lark)
 
 
 def test_closed_objects_keep_the_order_of_the_schema() -> None:

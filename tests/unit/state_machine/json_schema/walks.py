@@ -10,7 +10,16 @@ import llguidance.numpy
 import numpy as np
 
 from proxy_inference_engine.state_machine.json_schema import UnenforceableSchema, json_grammar
-from tests.unit.state_machine.json_schema.acceptance import EOS, accepts, compiled, written
+from proxy_inference_engine.state_machine.matcher import RootMatcher
+from proxy_inference_engine.state_machine.watch import ValueGuard
+from tests.unit.state_machine.json_schema.acceptance import (
+    EOS,
+    accepts,
+    compiled,
+    guard_of,
+    is_watched_through,
+    written,
+)
 from tests.unit.state_machine.json_schema.random_schemas import SchemaSource, mutated, random_value
 
 MAX_STEPS = 150
@@ -36,11 +45,33 @@ def walk(matcher: llguidance.LLMatcher, source: random.Random) -> bytes | None:
         allowed = allowed_bytes(matcher)
         if not allowed:
             return bytes(text) if matcher.is_accepting() else None
-        likely = [token for token in allowed if token in LIKELY]
-        token = source.choice(likely) if likely and source.random() < 0.9 else source.choice(allowed)
+        token = _drawn(allowed, source)
         matcher.consume_token(token)
         text.append(token)
     return None
+
+
+def watched_walk(matcher: llguidance.LLMatcher, guard: ValueGuard, source: random.Random) -> bytes | None:
+    """The same under the masks of a request, with a watch beside the grammar. There is always a way to go on."""
+    matcher.reset()
+    root = RootMatcher(matcher.deep_copy(), None, EOS + 1, guard.start())
+    text = bytearray()
+    for _ in range(MAX_STEPS):
+        if root.is_complete:
+            return bytes(text)
+        mask = root.mask()
+        assert mask is not None
+        if mask[EOS] and (mask.sum() == 1 or source.random() < 0.4):
+            return bytes(text)
+        token = _drawn([int(each) for each in np.flatnonzero(mask[:EOS])], source)
+        root.accept(token)
+        text.append(token)
+    return None
+
+
+def _drawn(allowed: list[int], source: random.Random) -> int:
+    likely = [token for token in allowed if token in LIKELY]
+    return source.choice(likely) if likely and source.random() < 0.9 else source.choice(allowed)
 
 
 def is_sound(text: bytes, validator: Any) -> bool:
@@ -64,23 +95,28 @@ class Proof(NamedTuple):
 
 def prove(source: random.Random, tokenizer: llguidance.LLTokenizer) -> Proof:
     """A random schema: walks under its grammar, other values, and values one change away from what was written."""
-    schema = SchemaSource(source).document()
+    schema, is_watched = SchemaSource(source).document(), source.random() < 0.5
     try:
-        matcher = compiled(json_grammar(schema, any_order=source.random() < 0.5), tokenizer).matcher
+        grammar = json_grammar(schema, any_order=source.random() < 0.5, is_watched=is_watched)
     except UnenforceableSchema:
-        matcher = None
+        return Proof(False)
+    matcher = compiled(grammar, tokenizer).matcher
     if matcher is None:
         return Proof(False)
     validator = jsonschema.validators.validator_for(schema)(schema)
-    texts = [text for text in (walk(matcher, source) for _ in range(NUM_WALKS)) if text is not None]
+    guard = guard_of(grammar)
+    walks = (watched_walk(matcher, guard, source) if is_watched else walk(matcher, source) for _ in range(NUM_WALKS))
+    texts = [text for text in walks if text is not None]
     wrong = [f"{json.dumps(schema)} writes {text!r}" for text in texts if not is_sound(text, validator)]
+
+    def is_taken(text: str) -> bool:
+        return accepts(matcher, tokenizer, text) and is_watched_through(grammar, text)
+
     seen = [json.loads(text.decode(errors="replace")) for text in texts]
     values = [random_value(source) for _ in range(NUM_VALUES)] + [
         mutated(one, source) for one in seen for _ in range(2)
     ]
-    verdicts = [(validator.is_valid(one), accepts(matcher, tokenizer, written(one)), one) for one in values]
-    wrong += [
-        f"{json.dumps(schema)} accepts {one!r}" for is_valid, is_taken, one in verdicts if is_taken and not is_valid
-    ]
-    valid = [is_taken for is_valid, is_taken, _ in verdicts if is_valid]
+    verdicts = [(validator.is_valid(one), is_taken(written(one)), one) for one in values]
+    wrong += [f"{json.dumps(schema)} accepts {one!r}" for is_valid, taken, one in verdicts if taken and not is_valid]
+    valid = [taken for is_valid, taken, _ in verdicts if is_valid]
     return Proof(True, len(texts), len(valid), valid.count(False), tuple(wrong))
