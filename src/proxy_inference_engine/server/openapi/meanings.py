@@ -76,7 +76,7 @@ BY_NAME: dict[str, str] = {
     "json_schema": "The schema, with a name.",
     "schema_": "The JSON Schema that the answer is held to.",
     "strict": "True: what cannot be enforced is refused; false: it is left out and named in X-PIE-Relaxed.",
-    "open_objects": "Objects that list their properties may have others, and few properties any order.",
+    "open_objects": "Objects that list their properties may have others, and few or optional properties any order.",
     "syntax": "In what the grammar is written.",
     "definition": "The grammar itself.",
     "choices": "The texts of which the answer is one.",

@@ -101,36 +101,41 @@ class _Orders:
         weight = 1 + sum(1 if size.is_shared else size.num_schemas for size in sizes.values())
         others = [name for name in types if name != "object"]
         rest: list[Any] = [{"type": others}] if others else []
-        if len(names) > MAX_PERMUTED and self._is_watched and may_be_freed(schema):
-            loose = self._loose({**schema, "type": "object"}, names, schema.get("required", []), weight, 1)
-            if loose:
-                return {"anyOf": [*loose, *rest]} if len(loose) > 1 or rest else loose[0]
-        orders = self._orders(names, schema.get("required", []), weight, 1)
+        required = schema.get("required", [])
+        if len(names) > MAX_PERMUTED and self._is_watched and may_be_freed(schema) and _freed(schema, tuple(required)):
+            needed = self._needed(names, required, weight, 1)
+            if needed:
+                # Where there are alternatives, what is large stands once.
+                properties = self._once(schema, sizes) if needed[0] else schema["properties"]
+                return _either([*_loose({**schema, "type": "object", "properties": properties}, needed), *rest])
+        orders = self._orders(names, required, weight, 1)
         if not orders:
             return schema
-        given = schema["properties"]
-        properties = {name: self._shared(one) if sizes[name].is_shared else one for name, one in given.items()}
+        properties = self._once(schema, sizes)
         options: list[Any] = [
             {**schema, "type": "object", "properties": {name: properties[name] for name in (*order, *properties)}}
             for order in orders
         ]
         return {"anyOf": [*options, *rest]}
 
-    def _loose(
-        self, schema: dict[str, Any], names: list[str], required: Sequence[str], weight: int, num_ways: int
-    ) -> list[Any]:
-        """The schema's own order, where something is required, and all else in any order after that; or nothing."""
-        own = [name for name in names if name in set(required)]
-        needed = list(dict.fromkeys(tuple(order) for order in (own, [name for name in required if name in names])))
-        most = min(self._num_left, MAX_TOGETHER // num_ways, MAX_COPIED // weight)
-        found = [one for one in (_freed(schema, order) for order in needed) if one is not None]
-        if not found or (own and 1 + len(found) > most):
-            return []
-        self._budget.spend((1 + len(found)) * len(names))
-        if not own:
+    def _once(self, schema: Mapping[str, Any], sizes: Mapping[str, _Size]) -> dict[str, Any]:
+        """An object's properties, for several alternatives: the large ones are referred to."""
+        given = schema["properties"]
+        return {name: self._shared(one) if sizes[name].is_shared else one for name, one in given.items()}
+
+    def _needed(self, names: list[str], required: Sequence[str], weight: int, num_ways: int) -> list[Names]:
+        """The orders in which what is required comes first: the schema's own, and its list's; none without room."""
+        known, asked = set(names), set(required)
+        orders = (tuple(name for name in names if name in asked), tuple(name for name in required if name in known))
+        found = list(dict.fromkeys(orders))
+        self._budget.spend(len(found) * len(names))
+        if not found[0]:
             return found
+        most = min(self._num_left, MAX_TOGETHER // num_ways, MAX_COPIED // weight)
+        if 1 + len(found) > most:
+            return []
         self._num_left -= 1 + len(found)
-        return [schema, *found]
+        return found
 
     def _together(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Parts that hold together come in the order that a first part lists, which says nothing else."""
@@ -140,9 +145,10 @@ class _Orders:
             return schema
         num_ways, weight = num_alternatives(schema, self._budget), self._size(schema).num_schemas
         if len(names) > MAX_PERMUTED and self._is_watched and self._is_open(schema):
-            loose = self._loose(schema, list(names), list(required), weight, num_ways)
-            if loose:
-                return {"anyOf": loose} if len(loose) > 1 else loose[0]
+            is_freed = _freed(schema, tuple(required)) is not None
+            needed = self._needed(list(names), list(required), weight, num_ways) if is_freed else []
+            if needed:
+                return _either(_loose(schema, needed))
         orders = self._orders(list(names), list(required), weight, num_ways)
         listed: list[Any] = [{"properties": {name: {} for name in order}} for order in orders[1:]]
         return {"anyOf": [schema, *({"allOf": [one, *schema["allOf"]]} for one in listed)]} if listed else schema
@@ -201,6 +207,16 @@ class _Orders:
         name = f"o{len(self._definitions)}"
         self._definitions[name] = schema
         return {"$ref": DEFINITIONS + name}
+
+
+def _either(options: list[Any]) -> dict[str, Any]:
+    return {"anyOf": options} if len(options) > 1 else options[0]
+
+
+def _loose(schema: dict[str, Any], needed: list[Names]) -> list[Any]:
+    """The schema's own order, where something is required, and all else in any order after that."""
+    own = [schema] if needed[0] else []
+    return [*own, *(one for one in (_freed(schema, order) for order in needed) if one is not None)]
 
 
 def _freed(schema: dict[str, Any], needed: Names) -> dict[str, Any] | None:

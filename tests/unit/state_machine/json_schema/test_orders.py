@@ -96,6 +96,14 @@ def test_closed_objects_are_not_freed_for_their_keys_run_out() -> None:
     assert open_grammar(LOOSE, is_watched=True) != open_grammar(LOOSE)
 
 
+def test_what_is_large_stands_once_in_freed_objects_too() -> None:
+    deep: Any = obj({name: INTEGER for name in "abcd"}, required=["a"])
+    for _ in range(12):
+        deep = obj({"x": deep, **{name: INTEGER for name in "abc"}}, required=["x"])
+    grown = in_any_order(deep, is_watched=True)
+    assert grown != deep and len(json.dumps(grown)) < 6 * len(json.dumps(deep))
+
+
 def test_freed_properties_need_no_sandbox() -> None:
     assert is_harmless("start: " + open_grammar(LOOSE, is_watched=True).lark)
     assert not is_harmless("start: " + open_grammar({**LOOSE, "patternProperties": {"^a+$": {}}}).lark)
