@@ -1,7 +1,7 @@
 """A rewritten schema: what it is put together from, in the client's order, and what can be said of it once it is."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import lcm
 from typing import Any, NamedTuple
@@ -27,8 +27,8 @@ class Result:
     The library fixes the order of properties by the order of parts in allOf, and of nothing else.
     """
 
-    def __init__(self, budget: StepBudget, known: Mapping[str, Kinds] | None = None) -> None:
-        """`known`: kinds that the properties of an object can only be; None: it need not be an object."""
+    def __init__(self, budget: StepBudget, known: Callable[[], Mapping[str, Kinds]] | None = None) -> None:
+        """`known` tells kinds that the properties of an object can only be; None: it need not be an object."""
         self._known = known
         self._names: dict[str, None] = {}  # in the order in which they are mentioned, where alternatives are joined
         self._parts: list[Any] = []
@@ -75,7 +75,7 @@ class Result:
             return False
         self._names |= dict.fromkeys(names_in(part))
         for index, one in enumerate(self._parts):
-            both = together(one, part, self._known, self._names, self._budget)
+            both = together(one, part, self._known(), self._names, self._budget)
             if both is not None:
                 self._parts[index : index + 1] = []
                 counts = [num_alternatives(other, self._budget) for other in self._parts]

@@ -7,6 +7,7 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
@@ -163,9 +164,8 @@ class Rewriter:
 
     def _written(self, schema: Mapping[str, Any], spot: Spot, kinds: Kinds) -> Any:
         """A schema written anew, keyword by keyword in the client's order."""
-        result = Result(
-            self._document.budget, kinds_of_properties(schema, self._document) if kinds == {"object"} else None
-        )
+        known = partial(kinds_of_properties, schema, self._document) if kinds == {"object"} else None
+        result = Result(self._document.budget, known)
         first_plain = "properties" if "properties" in schema else next((key for key in schema if key in PLAIN), None)
         # What is left of a value is told last: the order of properties is for those who name them to say.
         for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
