@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from benchmarks.busy.results import BUSY, WORK, Busy
 from benchmarks.report.svg import Text, page, rectangle
 
-_WIDTH, _HEIGHT, _MARGIN, _GAP, _TOP = 900, 250, 24, 36, 56
+_WIDTH, _HEIGHT, _MARGIN, _GAP, _TOP = 900, 280, 24, 36, 56
 _COLUMN = (_WIDTH - 2 * _MARGIN - 2 * _GAP) // 3
 _LABELS, _VALUE, _ROW, _BAR = 50, 92, 21, 15
 _LOOPS = ("quiet", "one", "two")
