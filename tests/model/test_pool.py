@@ -49,6 +49,7 @@ async def main(path, cycles):
             pass
         await loader.unload(model)
         del model
+        assert any(thread.name == "passes" for thread in threading.enumerate()), "one computes for all"
         if cycle in (cycles // 3, cycles - 1):
             pages = int(open("/proc/self/statm").read().split()[1])
             await asyncio.to_thread(end_all)

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from proxy_inference_engine.pool.garbage import give_back, set_apart
+from proxy_inference_engine.pool.loader import EngineLoader
+from proxy_inference_engine.served.model import Threads
+from proxy_inference_engine.server.app import image_loader
+from tests.unit.served.scripted import ScriptedEngine, served
 
 
 class Ring:
@@ -38,6 +42,12 @@ def test_the_collector_passes_over_what_was_there(apart: "weakref.ref[Ring]") ->
 def test_what_a_model_held_goes_with_it(apart: "weakref.ref[Ring]") -> None:
     give_back()
     assert apart() is None and gc.get_freeze_count()
+
+
+async def test_an_unload_ends_the_engine_and_gives_back_what_it_held(apart: "weakref.ref[Ring]") -> None:
+    engine = ScriptedEngine()
+    await EngineLoader(None, Threads(), image_loader).unload(served(engine))
+    assert not engine.is_ready and apart() is None
 
 
 def test_where_nothing_is_apart_nothing_becomes_it() -> None:

@@ -16,6 +16,8 @@ from proxy_inference_engine.runners.base import ModelInfo
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.served.ask import Ask, ChatPrompt, LimitWishes, SamplingWishes
 from proxy_inference_engine.served.model import ServedModel
+from proxy_inference_engine.served.overrides import overrides_of
+from proxy_inference_engine.state_machine.demand import Demand
 from proxy_inference_engine.types import Request
 from tests.model.gguf_files import write_llama
 from tests.unit.served.scripted import ScriptedEngine, whole
@@ -77,6 +79,17 @@ async def test_reasoning_is_switched_whatever_the_request_says(setting: Any, wis
     variables = {} if wish is None else {"enable_thinking": wish}
     found = await asked(Config(reasoning=setting), variables=variables)
     assert bytes(found.prompt_ids).endswith(b"<think>") == thinks
+
+
+@pytest.mark.parametrize("can_reason", [False, True])
+def test_the_answer_s_grammar_follows_the_switch(can_reason: bool) -> None:
+    """A model that was told not to think may not, and the other way round."""
+    ask = Ask("a", "t", ChatPrompt([user("hi")]), demand=Demand(can_reason=can_reason))
+    for setting, expected in (("on", True), ("off", False)):
+        overrides = overrides_of(Config(reasoning=setting))  # type: ignore[arg-type]  # one of its words
+        assert overrides is not None and overrides.apply(ask).demand.can_reason is expected
+    overrides = overrides_of(Config(stop=("zz",)))
+    assert overrides is not None and overrides.apply(ask).demand.can_reason is can_reason
 
 
 async def test_what_is_counted_and_shown_is_what_is_computed() -> None:

@@ -82,7 +82,7 @@ async def supervise(
 
 
 async def _first(
-    task: "asyncio.Future[T]", receive: Receive, drain: Drain, guards: Iterable[Coroutine[Any, Any, None]]
+    task: "asyncio.Task[T]", receive: Receive, drain: Drain, guards: Iterable[Coroutine[Any, Any, None]]
 ) -> T:
     helpers = [asyncio.ensure_future(guard) for guard in (_watch_client(receive), *guards)]
     with drain.watched() as ended:
