@@ -16,11 +16,14 @@ from xml.etree import ElementTree
 import pytest
 
 from proxy_inference_engine.cli import main
+from proxy_inference_engine.cli.choices import program
 from proxy_inference_engine.cli.commands import COMMANDS
+from proxy_inference_engine.cli.library import faster
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.runners.llama_cpp.library import start
 from tests.api.pools import FakeLoader, pool_server
 from tests.api.running import Running, running
 from tests.api.writing import Writer, call
@@ -349,6 +352,8 @@ def test_the_doctor(server: Running, pie: Pie) -> None:
     )
     assert server.url in by_subject["server"]["finding"] and "PIE_SERVER" in by_subject["settings"]["finding"]
     assert "✓ server" in pie("doctor", server=server.url)
+    advice = faster(start(), program=program(), has_unused_gpu=False)
+    assert by_subject["llama.cpp"]["advice"].split() == " ".join(advice).split(), "as the first screen says it"
 
 
 def test_every_command_has_help(pie: Pie, capsys: pytest.CaptureFixture[str]) -> None:

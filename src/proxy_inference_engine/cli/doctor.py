@@ -14,7 +14,7 @@ from typing import Literal
 
 from proxy_inference_engine import __version__
 from proxy_inference_engine.cli.choices import gpu_bytes, program, unused_gpu
-from proxy_inference_engine.cli.library import describe
+from proxy_inference_engine.cli.library import describe, faster
 from proxy_inference_engine.cli.remote.running_server import address, find_server
 from proxy_inference_engine.cli.shelf.inventory import inventory, unfinished
 from proxy_inference_engine.cli.terminal import Style, fitted, paint
@@ -97,7 +97,8 @@ def _llama(config: Config) -> Iterator[Diagnosis]:
         text = error.message if isinstance(error, PieError) else str(error)
         yield Diagnosis("llama.cpp", text, "bad", "pip install xllamacpp, or `pie optimize` compiles it")
         return
-    advice = f"`{program()} optimize` compiles it for this processor" if library.origin == "prebuilt" else ""
+    lines = faster(library, program=program(), has_unused_gpu=False)
+    advice = "; ".join(" ".join(line.split()) for line in lines)
     told = describe(library).removeprefix("llama.cpp").lstrip(", ")  # which the line begins with
     finding = f"{library.version.partition(' ')[0]}, {told}"
     yield Diagnosis("llama.cpp", finding, "note" if advice else "good", advice)

@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,13 @@ def default_bytes(function: str) -> bytes:
     return bytes(getattr(start().binding, function)())[: struct.room.offset]
 
 
-def compile_library(path: Path, *, without: str = "", **defaults: bytes) -> Path:
-    """A shared library with some default parameters other than the real ones, or without a function."""
+def compile_library(path: Path, *, without: str = "", uses: Sequence[str] = (), **defaults: bytes) -> Path:
+    """A shared library with some default parameters other than the real ones, without a function, or one that says that
+    it was compiled for more than others."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler to make a false library with")
-    lines = ["#include <string.h>"]
+    lines = ["#include <string.h>", *(f"int ggml_cpu_has_{name}(void) {{ return 1; }}" for name in uses)]
     for name in (*FUNCTIONS, *(IMAGE_FUNCTIONS if start().binding.takes_images else ())):
         if name == without:
             continue

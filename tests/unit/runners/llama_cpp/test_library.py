@@ -11,8 +11,9 @@ import pytest
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp import binding as binding_module
 from proxy_inference_engine.runners.llama_cpp import library, self_test
+from proxy_inference_engine.runners.llama_cpp.binding import Binding
 from proxy_inference_engine.runners.llama_cpp.library import Candidate, candidates, load, start
-from proxy_inference_engine.runners.llama_cpp.processor import missing_features
+from proxy_inference_engine.runners.llama_cpp.processor import _FLAGS, missing_features
 from tests.unit.runners.llama_cpp.false_library import compile_library, default_bytes
 
 SOURCE = Path(binding_module.__file__).parent
@@ -131,6 +132,20 @@ def test_a_processor_that_lacks_something_is_noticed(tmp_path: Path, monkeypatch
         monkeypatch.setattr(library, "missing_features", lambda binding: missing_features(binding, path))
         with pytest.raises(ValueError, match=r"this processor lacks .*avx2"):
             load(Candidate("named", binding.path))
+
+
+def test_every_extension_is_asked_for_by_its_name() -> None:
+    assert all(start().binding.find(f"ggml_cpu_has_{name}") is not None for name in _FLAGS)
+
+
+def test_one_that_was_compiled_for_more_than_the_processor_has(tmp_path: Path) -> None:
+    """In the names that each of them uses: an environment that moved to an older machine."""
+    binding = Binding(compile_library(tmp_path / "libfalse.so", uses=("avx512", "amx_int8")))
+    path = tmp_path / "cpuinfo"
+    path.write_text("flags : fpu avx2 avx512f amx_tile\n")
+    assert missing_features(binding, path) == ["amx_int8"]
+    path.write_text("flags : fpu avx2 avx512f amx_tile amx_int8\n")
+    assert missing_features(binding, path) == []
 
 
 def test_its_python_part_is_not_run() -> None:
