@@ -56,10 +56,10 @@ def test_a_phone_has_a_menu(browser: Any, server: Running) -> None:
     visitor = Visitor(browser, server.url, viewport={"width": 390, "height": 800})
     visitor.page.goto(f"{server.url}/docs")
     visitor.page.wait_for_selector(".operation")
-    for close in ((lambda: visitor.page.click("#scrim")), (lambda: visitor.page.keyboard.press("Escape"))):
+    for close, key in ((visitor.page.click, "#scrim"), (visitor.page.keyboard.press, "Escape")):
         visitor.page.click("#menu")
         visitor.page.locator("#side.open").wait_for()
-        close()
+        close(key)
         visitor.page.locator("#side").wait_for(state="hidden")
     visitor.page.click("#menu")
     visitor.page.locator("#routes a").first.click()
