@@ -40,10 +40,10 @@ async def test_a_model_that_cannot_be_served_is_not_left_running(config: Config,
     template = tmp_path / "broken.jinja"
     template.write_text("{{ raise_exception('No.') }}", encoding="utf-8")
     broken = config.model_copy(update={"chat_template": str(template)})
-    loader = EngineLoader(1 << 30, Threads(), image_loader)
+    loader, before = EngineLoader(1 << 30, Threads(), image_loader), set(threading.enumerate())
     with pytest.raises(LoadFailed):
         await loader.load(PoolEntry("m", broken), Nobody())
-    wait_until(lambda: not any(thread.name in ("engine", "load") for thread in threading.enumerate()))
+    wait_until(lambda: not any(thread.name in ("engine", "load") for thread in set(threading.enumerate()) - before))
 
 
 async def test_clients_do_not_hear_where_a_model_lies(config: Config, tmp_path: Path) -> None:

@@ -63,6 +63,6 @@ def test_a_phone_has_a_menu(browser: Any, server: Running) -> None:
         visitor.page.locator("#side").wait_for(state="hidden")
     visitor.page.click("#menu")
     visitor.page.locator("#routes a").first.click()
-    assert not visitor.page.locator("#side").is_visible()
+    visitor.page.locator("#side").wait_for(state="hidden")
     assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     visitor.close()
