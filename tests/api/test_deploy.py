@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy_inference_engine.config import Config
+from proxy_inference_engine.config import Config, load_config
+from proxy_inference_engine.errors import StartupError
 from tests.api.running import running
+from tests.far import far_side
+from tests.polling import HANG_S, wait_until
 
 _OF_VLLM = {"url", "far_model"}  # settings of the engine elsewhere
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -127,6 +130,33 @@ def test_kubernetes_names_what_is_there() -> None:
         assert (kinds.get(kind, "Secret"), name) in found
 
 
+def test_no_service_becomes_a_setting(tmp_path: Path) -> None:
+    """Kubernetes tells every container of every Service by variables, unless the pod wants none."""
+    found = objects()
+    told = {f"{name.upper()}_{what}" for kind, name in found if kind == "Service" for what in ("PORT", "SERVICE_HOST")}
+    assert {"PIE_PORT", "VLLM_PORT"} <= told
+    with pytest.raises(StartupError):
+        load_config({}, dict.fromkeys(told, "tcp://10.0.0.1:80"), tmp_path)
+    for kind, name in found:
+        if kind in ("Deployment", "StatefulSet"):
+            assert found[kind, name]["spec"]["template"]["spec"]["enableServiceLinks"] is False, name
+
+
+def test_a_pod_waits_until_the_cache_is_filled() -> None:
+    spec = objects()["Deployment", "pie"]["spec"]["template"]["spec"]
+    (waiting,) = spec["initContainers"]
+    assert waiting["image"] == spec["containers"][0]["image"] and waiting["command"][1:] == ["-c"]
+    (program,) = waiting["args"]
+    with far_side() as far:
+        program = program.replace("http://vllm:8000", far.url).replace("sleep(5)", "sleep(0.05)")
+        far.status = 503
+        with subprocess.Popen([sys.executable, "-c", program]) as process:
+            wait_until(lambda: far.num_connections > 2)
+            assert process.poll() is None
+            far.status = 200
+            assert process.wait(HANG_S) == 0
+
+
 def test_kubernetes_starts_the_program_with_what_it_has() -> None:
     found = objects()
     pod = found["Deployment", "pie"]["spec"]["template"]["spec"]
@@ -135,7 +165,9 @@ def test_kubernetes_starts_the_program_with_what_it_has() -> None:
     assert settings_of(found["ConfigMap", "pie"]["data"]["pie.toml"]) == settings_of(
         (DEPLOY / "cluster.toml").read_text()
     )
-    assert pod["terminationGracePeriodSeconds"] > Config().drain_seconds + 5
+    (sleep, seconds) = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert sleep == "sleep" and int(seconds) >= 5, "who still sends requests there hears of its end before it refuses"
+    assert pod["terminationGracePeriodSeconds"] > int(seconds) + Config().drain_seconds + 5
     with running() as live, live.http() as http:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert http.get(container[probe]["httpGet"]["path"]).status_code == 200

@@ -36,6 +36,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def process(weights: Path) -> Iterator[vllm.VllmProcess]:
     options = ("--enable-scale-out", "--max-model-len", "1024", "--limit-mm-per-prompt", '{"image": 4, "video": 0}')
     with vllm.running(weights, weights.parent / "images.log", *options, takes_images=True) as process:
+        ask(process.url, CORNERS, timeout_s=vllm.START_S, model=vllm.NAME)  # the first makes what reads images
         yield process
 
 
@@ -48,11 +49,11 @@ def live(process: vllm.VllmProcess, weights: Path) -> Iterator[Listening]:
         yield live
 
 
-def ask(url: str, *images: str, **fields: Any) -> dict[str, Any]:
+def ask(url: str, *images: str, timeout_s: float = HANG_S, **fields: Any) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": image}} for image in images]
     messages = [{"role": "user", "content": [*content, {"type": "text", "text": "What is it?"}]}]
     body = {"messages": messages, "max_tokens": NUM_TOKENS, "temperature": 0, "logprobs": True, **fields}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=HANG_S)
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=timeout_s)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found

@@ -13,7 +13,15 @@ from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.errors import EngineFailure, PieError, shorten
 from proxy_inference_engine.far.connections import FarConnection
 from proxy_inference_engine.far.engines import Engines, FarEngine, prompt_work
-from proxy_inference_engine.far.failures import BROKE_OFF, as_error, has_no_route, is_passing, unavailable
+from proxy_inference_engine.far.failures import (
+    BROKE_OFF,
+    as_error,
+    has_no_route,
+    is_our_own,
+    is_passing,
+    too_many_connections,
+    unavailable,
+)
 from proxy_inference_engine.far.reasoning import ReasoningWatch
 from proxy_inference_engine.far.wire import (
     GENERATE,
@@ -154,6 +162,9 @@ class FarChoice:
         except TimeoutError:
             self._lose("no connection in time")
         except OSError as error:
+            if is_our_own(error):
+                self._fail(too_many_connections())
+                return
             engine.eject(str(error))
             self._lose(str(error))
         else:

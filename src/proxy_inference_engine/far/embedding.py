@@ -12,7 +12,13 @@ import numpy as np
 
 from proxy_inference_engine.errors import InvalidRequest, PieError, shorten
 from proxy_inference_engine.far.engines import Engines, FarEngine, embedding_work
-from proxy_inference_engine.far.failures import as_error, is_passing, unavailable
+from proxy_inference_engine.far.failures import (
+    as_error,
+    is_our_own,
+    is_passing,
+    too_many_connections,
+    unavailable,
+)
 from proxy_inference_engine.far.wire import FarFailure, read_failure
 from proxy_inference_engine.runners.base import Vector
 
@@ -54,6 +60,8 @@ async def embed_far(engines: Engines, texts: Sequence[Sequence[int]], timeout_s:
         try:
             vectors = await _embed_at(engine, texts, timeout_s)
         except OSError as error:  # a TimeoutError is one
+            if is_our_own(error):
+                raise too_many_connections() from None
             engine.fail(str(error) or type(error).__name__)
         else:
             engine.succeed()

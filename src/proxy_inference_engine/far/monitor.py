@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.far.engines import FarEngine, FarFacts, FarLoad
+from proxy_inference_engine.far.failures import is_our_own
 from proxy_inference_engine.far.wire import COMPLETIONS, GENERATE, FarEndpoint
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,8 @@ class _Watch:
         try:
             self._look()
         except (NoAnswer, OSError, http.client.HTTPException) as error:
+            if is_our_own(error):
+                return
             self._num_silent += 1
             engine.is_silent = self._num_silent >= _LOOKS_TO_SILENCE
             # One that is only slow has much to do.

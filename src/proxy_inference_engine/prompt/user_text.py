@@ -19,6 +19,9 @@ TemplateMessage = dict[str, Any]
 
 _DAY = "%d %B %Y"  # as templates ask for it
 _OPEN, _CLOSE = "1", "2"
+# What follows the nonce. It is searched for as it is: a pattern with it in it would be compiled for each prompt.
+_EDGE = re.compile(rf"([{_OPEN}{_CLOSE}])(\d+)~")
+_COVER = re.compile(r"\d+~")
 _STRUCTURE = frozenset({"id", "role", "tool_call_id", "type"})  # templates compare and count these
 _TYPES = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string"})
 _NAMES = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
@@ -82,9 +85,7 @@ class Marks:
         nonce = _new_nonce()
         while any(nonce in text for text in strings(chat)):
             nonce = _new_nonce()
-        self._nonce = nonce
-        self._pattern = re.compile(rf"~{nonce}([{_OPEN}{_CLOSE}])(\d+)~")
-        self._cover_pattern = re.compile(rf"~{nonce}\d+~")
+        self._start = f"~{nonce}"
 
     def wrap(self, chat: Chat, *, is_trimmed: bool) -> Chat:
         """Every string between two marks; with `is_trimmed` its outer white space stays outside of them."""
@@ -92,14 +93,14 @@ class Marks:
         def mark(text: str, number: int) -> str:
             start = len(text) - len(text.lstrip()) if is_trimmed else 0
             end = len(text.rstrip()) if is_trimmed else len(text)
-            opening, closing = (f"~{self._nonce}{kind}{number}~" for kind in (_OPEN, _CLOSE))
+            opening, closing = (f"{self._start}{kind}{number}~" for kind in (_OPEN, _CLOSE))
             return f"{text[:start]}{opening}{text[start:end]}{closing}{text[end:]}"
 
         return _change_chat(chat, mark)
 
     def cover(self, chat: Chat) -> Chat:
         """Every string replaced by a mark."""
-        return _change_chat(chat, lambda text, number: f"~{self._nonce}{number}~")
+        return _change_chat(chat, lambda text, number: f"{self._start}{number}~")
 
     def read(self, marked: str) -> RenderedChat | None:
         """The text without marks and what stood between them; None when a template tore a pair apart."""
@@ -108,9 +109,9 @@ class Marks:
         final_end = None
         opened: tuple[str, int] | None = None
         end = num_chars = 0
-        for match in self._pattern.finditer(marked):
-            pieces.append(marked[end : match.start()])
-            num_chars += match.start() - end
+        for start, match in self._found(marked, _EDGE):
+            pieces.append(marked[end:start])
+            num_chars += start - end
             end = match.end()
             kind, number = match.groups()
             if kind == _OPEN and opened is None:
@@ -125,7 +126,19 @@ class Marks:
         return None if opened else RenderedChat("".join(pieces), tuple(contents), final_end, tail=marked[end:])
 
     def tail_of_covered(self, covered: str) -> str:
-        return self._cover_pattern.split(covered)[-1]
+        end = 0
+        for _, match in self._found(covered, _COVER):
+            end = match.end()
+        return covered[end:]
+
+    def _found(self, text: str, rest: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+        """Where each mark starts, and what follows its nonce."""
+        start = text.find(self._start)
+        while start >= 0:
+            match = rest.match(text, start + len(self._start))
+            if match is not None:
+                yield start, match
+            start = text.find(self._start, start + 1 if match is None else match.end())
 
 
 def strings(value: Any) -> Iterator[str]:

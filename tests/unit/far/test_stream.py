@@ -1,10 +1,13 @@
 """One request at a far engine: what comes in which order, and who waits for whom."""
 
 import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from proxy_inference_engine.errors import EngineFailure, QueueFull, Unavailable
+from proxy_inference_engine.errors import Busy, EngineFailure, QueueFull, Unavailable
 from proxy_inference_engine.far.connections import Connections, FarAddress
 from proxy_inference_engine.far.model import FarModel
 from proxy_inference_engine.types import Failed, Finished, Limits, Output, Prefilled, Request, Sampling, Token
@@ -126,6 +129,42 @@ async def test_an_address_where_nobody_listens() -> None:
         address = FarAddress.parse(gone.url)
     with pytest.raises(OSError):
         await Connections(address, {}).connect()
+
+
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    """This process may open none."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 1, hard))
+    held: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(2))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_files_that_are_used_up_here_are_nothing_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    """It stays, also for those who look after it, and is asked again as soon as there is one."""
+    with far_side() as far, far_model(far.url) as model:
+        await outputs(model, request())
+        connections = model.engines.all[0].connections
+        connections.close()
+        await until(lambda: not connections.num_open)
+        with no_files_left():
+            refused = (await failure(model, request("none left"))).error
+            with pytest.raises(Busy):
+                await model.embed([[1, 2]], "me")
+            for watch in model._monitor._watches:
+                watch.look()
+            assert model.is_ready and not caplog.records
+        assert isinstance(refused, Busy) and refused.code == "too_many_connections"
+        assert isinstance((await outputs(model, request("next")))[0][-1], Finished) and len(far.asked) == 2
 
 
 async def test_an_answer_that_breaks_off_is_a_failure_of_the_request() -> None:

@@ -20,7 +20,9 @@ _log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 1024
 MAX_CONNECTIONS_PER_ADDRESS = 128  # but for this machine's own, and those of proxies, behind which many are
 _OTHER_FILES = 256  # weights, the store, images being fetched
-WANTED_FILES = MAX_CONNECTIONS + _OTHER_FILES
+NEEDED_FILES = MAX_CONNECTIONS + _OTHER_FILES
+# Before vLLM every choice of an answer is a connection more. macOS grants 10,240 in all.
+WANTED_FILES = NEEDED_FILES + 8 * MAX_CONNECTIONS
 
 
 def allow_files() -> None:
@@ -35,7 +37,7 @@ def allow_files() -> None:
         return
     most = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < WANTED_FILES:
+    if most < NEEDED_FILES:
         _log.warning("only %d files may be open: many connections at once would be kept waiting", most)
 
 

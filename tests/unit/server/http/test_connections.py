@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from proxy_inference_engine.server.http import connections
-from proxy_inference_engine.server.http.connections import WANTED_FILES, make_way
+from proxy_inference_engine.server.http.connections import MAX_CONNECTIONS, WANTED_FILES, make_way
 from tests.polling import HANG_S
 
 LOCAL, FAR, OTHER = "127.0.0.1", "192.0.2.1", "192.0.2.2"
@@ -115,10 +115,14 @@ PROGRAM = (
     [
         ("ulimit -S -n 1024", WANTED_FILES),
         (f"ulimit -S -n {WANTED_FILES + 1}", WANTED_FILES + 1),
+        (f"ulimit -S -n {2 * MAX_CONNECTIONS}", WANTED_FILES),  # before vLLM each answer is a connection more
         ("ulimit -S -n 300; ulimit -H -n 500", 500),
     ],
 )
 def test_the_limit_is_raised_as_far_as_it_may_be(limits: str, expected: int) -> None:
     command = ["sh", "-c", f'{limits}; exec "$0" -c "$1"', sys.executable, PROGRAM]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    resource = pytest.importorskip("resource")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # which a library that other tests import lowers to 4,096
+    expected = expected if hard == resource.RLIM_INFINITY else min(expected, hard)
     assert answer.stdout.strip() == str(expected), answer.stderr
