@@ -143,7 +143,7 @@ function variantRow(variant, begin, context) {
         type: "button",
         class: "plain",
         textContent: "Does it fit?",
-        "aria-label": `Does ${variant.model} fit?`,
+        "aria-label": `Does it fit? ${variant.model}`,
         onclick: () => fit.replaceChildren(fitElement(variant.model, context)),
       }),
       element(
