@@ -204,7 +204,8 @@ def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
         page.locator(".live").wait_for()
     page.locator(".live").wait_for(state="hidden")
     page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
-    for view, part in (("Compare", ".sides"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+    parts = {"Compare": ".sides", "Structure": ".editor", "Tools": "#tool-json", "Models": ".hub", "Chat": "#question"}
+    for view, part in parts.items():
         visitor.go(view)
         page.locator(part).wait_for()
         page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
