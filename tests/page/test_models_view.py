@@ -124,7 +124,7 @@ def test_axe_finds_nothing_serious_while_one_comes(visitor: Visitor, hub: Hub) -
     card(visitor, "broken").locator(".error", has_text="it is broken").wait_for()
     card(visitor, "first").get_by_role("button", name="Load").click()
     card(visitor, "first").locator(".chip", has_text="ready").wait_for()
-    found = []
+    found: list[str] = []
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         found += findings(page, source, scheme)
