@@ -18,6 +18,14 @@ SIZES = {
     "tablet": {"width": 800, "height": 900},
     "wide": {"width": 1600, "height": 900},
 }
+SECRETS = """() => new Promise((done) => {
+  const text = (data) => new TextDecoder("latin1").decode(data);
+  const told = (each) => [each.extractable, JSON.stringify(each), text(each.data)].join(" ");
+  indexedDB.open("pie").onsuccess = ({ target: { result: base } }) => {
+    const asked = base.transaction("secrets").objectStore("secrets").getAll();
+    asked.onsuccess = () => done(asked.result.map(told));
+  };
+})"""
 TOOLS = [{"name": "f", "description": "Does something.", "parameters": {"type": "object"}, "isOn": True}]
 MAX_BYTES = 500_000
 TEXT = (
@@ -74,6 +82,9 @@ def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
         assert page.locator("dialog").count() == 0
         kept = page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href")
         assert "sesame" not in kept
+        secrets = page.evaluate(SECRETS)
+        assert any(each.startswith("false ") for each in secrets), "a key that the browser does not hand out"
+        assert len(secrets) == 2 and not any("sesame" in each for each in secrets)
         visitor.close()
 
 
