@@ -80,6 +80,12 @@ def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
         page.reload()
         assert visitor.answered("@hi", 1) == "Hello."
         assert page.locator("dialog").count() == 0
+        page.click("#code")
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            code = page.locator(".sample").inner_text()
+            assert "YOUR_KEY" in code and "sesame" not in code
+        page.keyboard.press("Escape")
         kept = page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href")
         assert "sesame" not in kept
         secrets = page.evaluate(SECRETS)
