@@ -100,6 +100,8 @@ def test_no_view_needs_sideways_scrolling(browser: Any, server: Running, size: s
     visitor = Visitor(browser, server.url, viewport=SIZES[size], color_scheme=scheme)
     page = visitor.page
     visitor.answered("@tour")
+    hint = page.evaluate("getComputedStyle(document.querySelector('#question'), '::placeholder').color")
+    assert hint == {"light": "rgb(105, 97, 87)", "dark": "rgb(170, 161, 149)"}[scheme], "it can be read"
     for view in views(page):
         open_view(page, view)
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"], view
