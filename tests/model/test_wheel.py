@@ -18,6 +18,56 @@ import pytest
 
 from proxy_inference_engine.models.resolve import BUNDLED_FILE, resolve
 
+PROGRAM = """
+import asyncio
+from typing import Literal, assert_type
+
+from pydantic import BaseModel
+
+from proxy_inference_engine import AsyncEngine, ChatAnswer, Engine, IncompleteAnswer
+
+
+class City(BaseModel):
+    name: str
+
+
+def weather(city: Literal["Paris", "Rome"], days: int = 1) -> dict[str, int]:
+    return {"degrees": 20 + days}
+
+
+async def tide(place: str) -> str:
+    return f"low in {place}"
+
+
+with Engine("bundled", context=4096) as engine:
+    assert_type(engine.chat("A capital.", response_format=City), ChatAnswer[City])
+    assert_type(engine.chat("Some primes.", response_format=list[int]).parsed, list[int])
+    answer = engine.chat([{"role": "user", "content": "Rome?"}], tools=[weather, tide], tool_choice="required")
+    assert_type(answer.text, str)
+    assert_type(answer.counts.num_tokens, int)
+    further = engine.chat([*answer.messages, {"role": "user", "content": "And Paris?"}])
+    stream = engine.stream("A lake.", temperature=0, response_format=City)
+    for piece in stream:
+        assert_type(piece, str)
+    try:
+        assert_type(stream.answer.parsed, City)
+    except IncompleteAnswer as error:
+        assert_type(error.answer.text, str)
+    assert_type(engine.embed("a cat"), list[float])
+    assert_type(engine.embed(["a cat", "a dog"], dimensions=64), list[list[float]])
+    engine.chat("A river.", temprature=0)  # type: ignore[call-overload]  # which strict wants to be needed
+
+
+async def main() -> None:
+    async with AsyncEngine("bundled") as engine:
+        assert_type((await engine.chat("A capital.", response_format=City)).parsed, City)
+        async for piece in engine.stream("A lake.", max_tokens=20):
+            assert_type(piece, str)
+        assert_type(await engine.embed("a cat"), list[float])
+
+
+asyncio.run(main())
+"""
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 REACHED = "truststore"  # small, and among what is installed anyway
@@ -74,6 +124,24 @@ def pie(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run([*pip, *pins, str(wheel)], env=pip_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "venv" / "bin" / "pie"
+
+
+def test_a_type_checker_knows_what_comes_out(pie: Path, tmp_path: Path) -> None:
+    """Of the package as it is installed, under the strictest settings."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    mypy = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        os.devnull,
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
+    command = [*mypy, "--python-executable", str(pie.with_name("python")), "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_without_a_model_it_says_how_to_get_one(pie: Path, tmp_path: Path) -> None:

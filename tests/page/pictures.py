@@ -167,7 +167,7 @@ def take_models(browser: Any, shot: Shot) -> None:
         visitor.go("Models")
         visitor.search_hub("example")
         page.locator(".result summary", has_text="tiny").click()
-        page.get_by_role("button", name="Does example/tiny-GGUF:tiny-Q4_K_M fit?").click()
+        page.get_by_role("button", name="Does it fit? example/tiny-GGUF:tiny-Q4_K_M").click()
         page.locator(".fit-line", has_text="It fits").wait_for()
         hub.stalls = [20 << 20]
         page.get_by_role("button", name="Pull example/tiny-GGUF:tiny-Q8_0").click()

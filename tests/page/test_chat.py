@@ -375,7 +375,9 @@ def test_a_line_that_breaks_is_taken_up_again(visitor: Visitor, script: Script, 
     assert page.locator(f"{DONE} .text").inner_text().strip() == TEXTS["long"].strip()
 
 
-def test_a_model_that_takes_pictures_is_shown_one(browser: Any) -> None:
+def test_a_model_that_takes_pictures_is_shown_one_that_is_exported_and_imported_too(
+    browser: Any, tmp_path: Path
+) -> None:
     runner = FakeRunner(chat_template=IMAGE_TEMPLATE, defined_tokens=(MARKER,), image_encoder=FakeImageEncoder())
     with running(runner) as live:
         visitor = Visitor(browser, live.url)
@@ -384,6 +386,19 @@ def test_a_model_that_takes_pictures_is_shown_one(browser: Any) -> None:
         page.get_by_alt_text("dot.png").wait_for()
         visitor.answered("What is this?")
         assert page.locator(f"{DONE} .error").is_hidden() and page.locator(".figures").inner_text()
+        page.click("#code")
+        assert '"data:image/png;base64,..."' in page.locator(".sample").inner_text(), "where one belongs"
+        page.keyboard.press("Escape")
+        with page.expect_download() as download:
+            page.click("#export")
+        path = tmp_path / "conversations.json"
+        download.value.save_as(path)
+        visitor.button("Rename, export or delete What is this?").click()
+        visitor.button("Delete").click()
+        page.locator(".welcome").wait_for()
+        page.set_input_files("#import", str(path))
+        page.locator("#talks .title", has_text="What is this?").click()
+        page.wait_for_function("() => document.querySelector('.bubble img')?.naturalWidth === 1")
         visitor.close()
 
 

@@ -99,13 +99,16 @@ def test_two_models_answer_side_by_side(visitor: Visitor) -> None:
     assert [picker(visitor, name).input_value() for name in ("left", "right")] == ["bob", "ada"], "it is remembered"
 
 
-def test_both_write_at_once_and_both_are_stopped(visitor: Visitor, pair: Pair) -> None:
+@pytest.mark.parametrize("way", ["button", "Escape"])
+def test_both_write_at_once_and_both_are_stopped(visitor: Visitor, pair: Pair, way: str) -> None:
     for script in pair.scripts.values():
         script.pause = 0.01
     visitor.ask("@long")
     for name in ("left", "right"):
         side(visitor, name).locator(WRITING).get_by_text("on and on").wait_for()
-    visitor.button("Stop both").click()
+    visitor.page.keyboard.press("Enter")
+    assert visitor.page.locator(WRITING).count() == 2, "Enter asks, and ends nothing"
+    visitor.button("Stop both").click() if way == "button" else visitor.page.keyboard.press(way)
     ada, bob = answers(visitor)
     assert ada.startswith("ada: on") and bob.startswith("bob: on")
     assert max(len(ada), len(bob)) < len(ENDLESS)

@@ -146,6 +146,7 @@ def test_conversations_from_a_file(visitor: Visitor, tmp_path: Path) -> None:
             "role": "assistant",
             "text": LINE * 10 + "\n\n" + HOSTILE,
             "state": "writing",
+            "figures": {"input": 7, "cached": None},
             "calls": [{"call_id": NAME, "name": NAME, "arguments": HOSTILE}, None, 5],
             "tokens": [{"text": NAME, "logprob": -1, "others": [{"text": NAME, "logprob": NAME}]}, {"logprob": {}}, 5],
         },

@@ -12,6 +12,7 @@ from proxy_inference_engine.pool.entry import PoolEntry
 from tests import hub as hubs
 from tests.api.pools import SIZE, FakeLoader, PoolServer, pool_server
 from tests.hub import Hub
+from tests.page.test_shell import AXE, findings
 from tests.page.visiting import Visitor
 from tests.unit.models.test_fit import gguf
 
@@ -95,7 +96,7 @@ def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub
     page = visitor.page
     visitor.search_hub("tiny")
     page.locator(".result summary").click()
-    page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
+    page.get_by_role("button", name=f"Does it fit? {NAME}:tiny-Q8_0").click()
     page.locator(".fit-line", has_text="It fits").wait_for()
     assert all(each.range for each in hub.asked if "/stored/" in each.path), "weights came"
     hub.stalls = [1 << 20]
@@ -108,6 +109,27 @@ def test_a_model_is_searched_judged_pulled_and_loaded(visitor: Visitor, hub: Hub
     pulled.get_by_role("button", name="Load").click()
     pulled.locator(".chip", has_text="ready").wait_for()
     visitor.page.locator(".facts", has_text="tiny-Q8_0.gguf").wait_for()
+
+
+def test_axe_finds_nothing_serious_while_one_comes(visitor: Visitor, hub: Hub) -> None:
+    source = (AXE.folder() / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    page = visitor.page
+    visitor.search_hub(NAME)
+    page.get_by_role("button", name=f"Does it fit? {NAME}:tiny-Q8_0").click()
+    page.locator(".fit-line", has_text="It fits").wait_for()
+    hub.stalls = [1 << 20]
+    page.get_by_role("button", name=f"Pull {NAME}:tiny-Q8_0").click()
+    page.wait_for_function("() => document.querySelector('.pull progress')?.value > 0")
+    card(visitor, "broken").get_by_role("button", name="Load").click()
+    card(visitor, "broken").locator(".error", has_text="it is broken").wait_for()
+    card(visitor, "first").get_by_role("button", name="Load").click()
+    card(visitor, "first").locator(".chip", has_text="ready").wait_for()
+    found: list[str] = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found += findings(page, source, scheme)
+    hub.release.set()
+    assert found == []
 
 
 def test_an_earlier_search_that_answers_later_is_not_shown(visitor: Visitor, hub: Hub) -> None:
@@ -154,7 +176,7 @@ def test_a_pull_is_cancelled(visitor: Visitor, hub: Hub) -> None:
 def test_what_does_not_fit_says_why(visitor: Visitor, hub: Hub) -> None:
     hub.repositories[NAME] = {"tiny-Q8_0.gguf": gguf(64 << 20)}
     visitor.search_hub(NAME)
-    visitor.page.get_by_role("button", name=f"Does {NAME}:tiny-Q8_0 fit?").click()
+    visitor.page.get_by_role("button", name=f"Does it fit? {NAME}:tiny-Q8_0").click()
     visitor.page.locator(".fit-line", has_text="fit").wait_for()
 
 

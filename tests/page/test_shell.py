@@ -18,6 +18,14 @@ SIZES = {
     "tablet": {"width": 800, "height": 900},
     "wide": {"width": 1600, "height": 900},
 }
+SECRETS = """() => new Promise((done) => {
+  const text = (data) => new TextDecoder("latin1").decode(data);
+  const told = (each) => [each.extractable, JSON.stringify(each), text(each.data)].join(" ");
+  indexedDB.open("pie").onsuccess = ({ target: { result: base } }) => {
+    const asked = base.transaction("secrets").objectStore("secrets").getAll();
+    asked.onsuccess = () => done(asked.result.map(told));
+  };
+})"""
 TOOLS = [{"name": "f", "description": "Does something.", "parameters": {"type": "object"}, "isOn": True}]
 MAX_BYTES = 500_000
 TEXT = (
@@ -72,8 +80,17 @@ def test_it_asks_for_a_key_once_and_keeps_it_unreadable(browser: Any) -> None:
         page.reload()
         assert visitor.answered("@hi", 1) == "Hello."
         assert page.locator("dialog").count() == 0
+        page.click("#code")
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            code = page.locator(".sample").inner_text()
+            assert "YOUR_KEY" in code and "sesame" not in code
+        page.keyboard.press("Escape")
         kept = page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href")
         assert "sesame" not in kept
+        secrets = page.evaluate(SECRETS)
+        assert any(each.startswith("false ") for each in secrets), "a key that the browser does not hand out"
+        assert len(secrets) == 2 and not any("sesame" in each for each in secrets)
         visitor.close()
 
 
@@ -83,6 +100,8 @@ def test_no_view_needs_sideways_scrolling(browser: Any, server: Running, size: s
     visitor = Visitor(browser, server.url, viewport=SIZES[size], color_scheme=scheme)
     page = visitor.page
     visitor.answered("@tour")
+    hint = page.evaluate("getComputedStyle(document.querySelector('#question'), '::placeholder').color")
+    assert hint == {"light": "rgb(105, 97, 87)", "dark": "rgb(170, 161, 149)"}[scheme], "it can be read"
     for view in views(page):
         open_view(page, view)
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"], view
@@ -204,7 +223,8 @@ def test_views_open_when_the_server_has_ended_and_say_so(browser: Any) -> None:
         page.locator(".live").wait_for()
     page.locator(".live").wait_for(state="hidden")
     page.locator("#status.error", has_text="The server cannot be reached.").wait_for()
-    for view, part in (("Compare", ".sides"), ("Structure", ".editor"), ("Models", ".hub"), ("Chat", "#question")):
+    parts = {"Compare": ".sides", "Structure": ".editor", "Tools": "#tool-json", "Models": ".hub", "Chat": "#question"}
+    for view, part in parts.items():
         visitor.go(view)
         page.locator(part).wait_for()
         page.locator("#status.error", has_text="The server cannot be reached.").wait_for()

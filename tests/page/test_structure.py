@@ -145,6 +145,15 @@ def test_what_was_written_is_there_after_a_reload(visitor: Visitor) -> None:
     assert visitor.page.input_value(".editor textarea") == json.dumps(SHORT)
 
 
+def test_a_browser_that_keeps_nothing_checks_and_answers_all_the_same(visitor: Visitor) -> None:
+    full = "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); };"
+    visitor.context.add_init_script(full)
+    visitor.page.reload()
+    verdict(visitor, "It can be enforced.")
+    write(visitor, json.dumps({"properties": {"a": {"type": "array", "uniqueItems": True}}}))
+    verdict(visitor, "/properties/a/uniqueItems")
+
+
 def test_hostile_names_and_titles_stay_text(visitor: Visitor) -> None:
     schema = {"title": HOSTILE, "type": "object", "properties": {HOSTILE: {"enum": [HOSTILE], "title": HOSTILE}}, "required": [HOSTILE]}  # fmt: skip # noqa: E501
     write(visitor, json.dumps(schema))

@@ -77,7 +77,8 @@ class ProgressLine:
             return text
         speed = (last_bytes - first_bytes) / (last_s - first_s)
         left = round((total_bytes - num_bytes) / speed)
-        text += f", {self._form(int(speed))}/s"
+        if speed >= 1:  # few of many answers, say: 0 a second would be said of what goes on
+            text += f", {self._form(int(speed))}/s"
         return f"{text}, {left // 60}:{left % 60:02d} left" if left else text
 
     def close(self) -> None:

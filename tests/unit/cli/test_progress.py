@@ -46,6 +46,15 @@ def test_plain_lines_now_and_then() -> None:
     ]
 
 
+def test_what_takes_seconds_each_has_no_speed_of_zero() -> None:
+    screen, clock = Screen(is_terminal=False), Clock()
+    with ProgressLine(screen, clock, form=str) as line:
+        for number in range(9):
+            clock.now = 20.0 * number
+            line.show(number, 8)
+    assert screen.getvalue().splitlines()[1] == "12 %, 1 of 8, 2:20 left" and "/s" not in screen.getvalue()
+
+
 def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     first, *rest = shown(is_terminal=True, seconds=30).split("\r")

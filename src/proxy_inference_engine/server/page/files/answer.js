@@ -20,10 +20,10 @@ export class Answer {
     this.isStopped = false;
   }
 
-  // Both resolve when the answer is over, whatever became of it; false: somebody left it alone.
+  // Both resolve when the answer is over, whatever became of it; false: somebody left it alone. `body` may be on its way.
   begin(body) {
-    const asked = { ...body, stream: true, background: true, store: true };
-    return this.follow(() => call("v1/responses", { body: asked, signal: this.controller.signal }));
+    const asked = async () => ({ ...(await body), stream: true, background: true, store: true });
+    return this.follow(async () => call("v1/responses", { body: await asked(), signal: this.controller.signal }));
   }
 
   resume() {

@@ -104,9 +104,25 @@ class Chat {
     const path = this.talk ? talks.path(this.talk) : [];
     if (!path.length) return this.log.replaceChildren(this.welcome());
     const shown = path.map((turn) => this.element(turn)).filter(Boolean);
+    const { scrollTop } = this.log;
+    const focusAgain = this.holdFocus();
     this.log.replaceChildren(...shown);
-    this.isAtEnd = true;
-    this.toEnd();
+    if (this.isAtEnd) this.toEnd();
+    else this.log.scrollTop = scrollTop;
+    focusAgain();
+  }
+
+  // What has the focus is about to be made anew: whoever was at a button is at it again, or where questions are written.
+  holdFocus() {
+    const held = document.activeElement;
+    if (held === this.log || !this.log.contains(held)) return () => {};
+    const place = [...this.log.children].findIndex((each) => each.contains(held));
+    return () => {
+      const buttons = [...(this.log.children[place]?.querySelectorAll("button") ?? [])];
+      const same = buttons.find((each) => each.title && each.title === held.title);
+      if (same) same.focus();
+      else this.composer.focus();
+    };
   }
 
   element(turn) {
@@ -161,11 +177,17 @@ class Chat {
     this.leave();
     this.talk = talks.find(id) ?? null;
     small.set(PLACE, this.talk?.id ?? "");
-    const last = this.talk && talks.turn(this.talk, this.talk.last);
-    if (last?.state === "writing") this.resume(last);
-    this.show();
+    this.isAtEnd = true;
+    this.showTalk();
     this.context.closeSide();
     this.composer.focus();
+  }
+
+  // Where its answer is still being written, as that goes on.
+  showTalk() {
+    const last = this.talk && talks.turn(this.talk, this.talk.last);
+    if (last?.state === "writing") this.resume(last);
+    else this.show();
   }
 
   async remove(talk) {
@@ -192,13 +214,19 @@ class Chat {
   choose(turn) {
     this.leave();
     talks.choose(this.talk, turn.id);
-    this.open(this.talk.id);
+    this.showTalk();
   }
 
   // Asking
 
+  // Whether one answer is being written, as somebody who wants another is told.
+  isBusy() {
+    if (this.running) this.context.say("An answer is being written: stop it, or wait for it.");
+    return Boolean(this.running);
+  }
+
   async ask(text, pictures = [], before = this.talk?.last ?? null) {
-    if (this.running || !(text.trim() || pictures.length)) return;
+    if (this.isBusy() || !(text.trim() || pictures.length)) return;
     this.talk ??= talks.begin();
     small.set(PLACE, this.talk.id);
     const question = talks.add(this.talk, { role: "user", text, pictures }, before);
@@ -211,7 +239,7 @@ class Chat {
 
   // The results of an answer's calls, and on.
   async answerCalls(turn, outputs) {
-    if (this.running) return;
+    if (this.isBusy()) return;
     const results = talks.add(this.talk, { role: "tool", outputs }, turn.id);
     await this.answer(results.id);
   }
@@ -222,8 +250,8 @@ class Chat {
   }
 
   async answer(before, begun = {}) {
-    if (this.running) return;
-    const asked = await body(talks.path(this.talk, before), this.settings, this.picker.value, begun.text);
+    if (this.isBusy()) return;
+    const asked = body(talks.path(this.talk, before), this.settings, this.picker.value, begun.text);
     const turn = talks.add(
       this.talk,
       { role: "assistant", state: "writing", response: null, seen: -1, began: Date.now(), ...begun },
@@ -241,6 +269,7 @@ class Chat {
     const { talk } = this;
     const answer = new Answer(turn, { onchange: () => {}, onsave: () => talks.save(talk), say: this.context.say });
     this.running = answer;
+    this.isAtEnd = true;
     this.show();
     const isOver = await start(answer);
     if (!isOver && !answer.isStopped) return; // somebody looks at something else
@@ -249,7 +278,8 @@ class Chat {
     this.running = null;
     if (answer.error?.status === 401) this.context.fail(answer.error);
     else this.context.say(turn.error ? "" : turn.isStopped ? "The answer was stopped." : "The answer is complete.");
-    this.show();
+    this.showList();
+    this.composer.showState();
     this.picker.refresh();
   }
 

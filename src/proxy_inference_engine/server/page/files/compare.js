@@ -12,6 +12,7 @@ let draft = ""; // what was being asked when another view was opened
 
 class Side {
   constructor(name, context) {
+    this.name = name;
     this.context = context;
     this.settings = new Settings(`pie.compare.${name}`);
     this.picker = modelPicker(context, { place: `pie.compare.${name}.model`, first: NAMES.indexOf(name) });
@@ -19,7 +20,6 @@ class Side {
     this.tune = element("button", {
       type: "button",
       class: "small",
-      "aria-label": `Settings of the ${name} side`,
       onclick: () => this.showSettings(),
     });
     this.place = element("div", { class: "compared", tabIndex: 0, "aria-label": `The ${name} answer`, role: "region" });
@@ -38,6 +38,7 @@ class Side {
       .map(([name, value]) => (name === "instructions" ? "system prompt" : `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`));
     this.tune.replaceChildren(icon("settings"), element("span", { textContent: told.join(", ") || "Settings" }));
     this.tune.title = told.join("\n");
+    this.tune.setAttribute("aria-label", [`Settings of the ${this.name} side`, ...told].join(", "));
   }
 
   showSettings() {
@@ -99,13 +100,11 @@ export function mount(root, context) {
   const box = element("textarea", { id: "question", rows: 1, value: draft, placeholder: "Ask both", "aria-label": "Question to both" });
   const send = element("button", { id: "send", class: "primary" });
   const form = element("form", { id: "ask" }, box, element("div", { class: "composer-bar" }, element("span", { class: "grow" }), send));
-  const showState = () => {
-    const isRunning = sides.some((side) => side.isRunning);
-    send.replaceChildren(icon(isRunning ? "stop" : "send"), isRunning ? "Stop both" : "Ask both");
-  };
+  const isRunning = () => sides.some((side) => side.isRunning);
+  const showState = () => send.replaceChildren(icon(isRunning() ? "stop" : "send"), isRunning() ? "Stop both" : "Ask both");
 
   async function submit() {
-    if (sides.some((side) => side.isRunning)) await Promise.all(sides.map((side) => side.stop()));
+    if (isRunning()) await Promise.all(sides.map((side) => side.stop()));
     else if (box.value.trim()) {
       const asking = sides.map((side) => side.ask(box.value).finally(showState));
       setTimeout(showState);
@@ -123,8 +122,9 @@ export function mount(root, context) {
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    submit().catch(context.fail);
+    if (!isRunning()) submit().catch(context.fail);
   });
+  root.addEventListener("keydown", (event) => event.key === "Escape" && isRunning() && submit().catch(context.fail));
   root.append(
     element(
       "div",

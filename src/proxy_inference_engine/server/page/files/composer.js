@@ -93,7 +93,7 @@ export function composer(chat) {
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (!chat.running) submit();
+    if (!chat.isBusy()) submit();
   });
   box.addEventListener("paste", (event) => {
     const files = [...(event.clipboardData?.files ?? [])];
@@ -114,7 +114,7 @@ export function composer(chat) {
     element: form,
     add,
     showState,
-    focus: () => box.focus(),
+    focus: () => matchMedia("(pointer: coarse)").matches || box.focus(), // a touch screen would show its keyboard
     get text() {
       return box.value;
     },

@@ -105,6 +105,7 @@ function resultElement(each, begin, context) {
     element(
       "summary",
       {},
+      icon("next"), // it opens, and the browser's own mark is gone where several things stand in a line
       element("strong", { textContent: each.model }),
       ...kinds.map((kind) => element("span", { class: "chip", textContent: kind })),
       element("span", { class: "quiet", textContent: each.downloads === undefined ? "" : `${count(each.downloads)} downloads` }),
@@ -143,7 +144,7 @@ function variantRow(variant, begin, context) {
         type: "button",
         class: "plain",
         textContent: "Does it fit?",
-        "aria-label": `Does ${variant.model} fit?`,
+        "aria-label": `Does it fit? ${variant.model}`,
         onclick: () => fit.replaceChildren(fitElement(variant.model, context)),
       }),
       element(

@@ -2,6 +2,7 @@
 // is shaded apart from what the model chose.
 
 import { call, events, json } from "./api.js";
+import { small } from "./database.js";
 import { element, icon } from "./dom.js";
 import { editor } from "./editor.js";
 import { fields, tokenText } from "./filling.js";
@@ -15,16 +16,8 @@ const PLACE = "pie.structure";
 const PAUSE_MS = 250;
 const MAX_TOKENS = 600;
 
-const remembered = () => {
-  try {
-    return JSON.parse(localStorage.getItem(PLACE)) ?? {};
-  } catch {
-    return {};
-  }
-};
-
 export function mount(root, context) {
-  const kept = remembered();
+  const kept = small.read(PLACE, {});
   const drafts = { ...Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, FORMATS[kind][0].text])), ...kept.drafts };
   let kind = KINDS[kept.kind] ? kept.kind : "schema";
   let timer = null;
@@ -97,7 +90,7 @@ export function mount(root, context) {
 
   function keep() {
     drafts[kind] = code.value;
-    localStorage.setItem(PLACE, JSON.stringify({ kind, drafts, question: question.value, strict: strict.checked }));
+    small.set(PLACE, JSON.stringify({ kind, drafts, question: question.value, strict: strict.checked }));
   }
 
   function format() {

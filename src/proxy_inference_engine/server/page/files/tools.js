@@ -161,7 +161,7 @@ function serving(context, allowed, again) {
 }
 
 export async function mount(root, context) {
-  const { mcp_servers: allowed } = await json("page/settings.json");
+  const settings = await json("page/settings.json").catch(context.fail); // the tools are there without it
   const place = element("div");
   const show = () => place.replaceChildren(listed(show));
   root.append(
@@ -179,7 +179,7 @@ export async function mount(root, context) {
         textContent: "Nothing runs by itself: each call becomes a card, and you write its result, or run it on its MCP server with a click.",
       }),
       place,
-      element("div", { class: "columns" }, pasting(context, show), serving(context, allowed, show)),
+      element("div", { class: "columns" }, pasting(context, show), settings && serving(context, settings.mcp_servers, show)),
     ),
   );
   show();

@@ -19,7 +19,7 @@ export function figures(turn) {
   if (typeof perSecond === "number") told.push(`${perSecond < 10 ? perSecond.toFixed(1) : whole(Math.round(perSecond))} tokens/s`);
   if (typeof firstMs === "number")
     told.push(`first after ${firstMs < 1000 ? `${Math.round(firstMs)} ms` : `${(firstMs / 1000).toFixed(1)} s`}`);
-  if (typeof input === "number") told.push(`${whole(cached)} of ${whole(input)} prompt tokens cached`);
+  if (typeof input === "number" && typeof cached === "number") told.push(`${whole(cached)} of ${whole(input)} prompt tokens cached`);
   if (turn.isCut) told.push("cut at the limit");
   if (turn.isStopped) told.push("stopped");
   return told.join(" · ");
@@ -201,17 +201,25 @@ function edit(turn, chat, place) {
     element(
       "div",
       { class: "row end" },
-      element("button", { type: "button", textContent: "Cancel", onclick: () => chat.show() }),
+      element("button", { type: "button", textContent: "Cancel", onclick: () => cancel() }),
       element("button", { class: "primary", textContent: "Ask in a new branch" }),
     ),
   );
+  const shown = [...place.childNodes];
+  const cancel = () => {
+    place.replaceChildren(...shown);
+    place.querySelector("[title='Edit and ask again']").focus();
+  };
   const send = () => chat.ask(box.value, turn.pictures, turn.before);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send();
   });
   box.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") chat.show();
+    if (event.key === "Escape") {
+      event.stopPropagation(); // what is being written goes on
+      cancel();
+    }
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
   });
   place.replaceChildren(form);
