@@ -17,6 +17,7 @@ from PIL import Image as Pillow
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.worker import Worker
+from proxy_inference_engine.far import images
 from proxy_inference_engine.far.model import FarModel
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
@@ -102,6 +103,18 @@ def test_images_go_there_in_order_and_are_counted_here(pair: Pair, path: str) ->
     places = [place for place, token_id in enumerate(ids) if token_id == IMAGE_ID]
     assert bytes(ids[places[0] - len("Look: [") : places[0]]) == b"Look: [", ids
     assert bytes(ids[places[0] + 1 : places[1]]) == b"] and [" and len(places) == 2
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_what_is_sent_of_them_is_bounded(pair: Pair, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of eighty million pixels is a third of a gigabyte, and each of sixteen choices was sent it."""
+    monkeypatch.setattr(images, "MAX_SENT_BYTES", 1_000)
+    with pair.live.http() as http:
+        assert ask(http, path, "What is ", red(), "?").status_code == 200
+        noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+        refused = ask(http, path, "What is ", data_url(file_of(Pillow.fromarray(noise), "PNG")), "?")
+    assert refused.status_code == 400 and "too large" in refused.json()["error"]["message"]
+    assert len(pair.far.asked) == 1
 
 
 def test_every_choice_has_them(pair: Pair) -> None:

@@ -13,7 +13,7 @@ from proxy_inference_engine.cache.disk.tier import DiskStats
 from tests.sim.disk import DiskSimulation
 
 _NUM_SEEDS = 120
-_BATCH = 20
+_BATCH, _LARGE_BATCH = 20, 200
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,9 @@ def test_seeds(first: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_many_seeds(tmp_path: Path) -> None:
-    for seed in range(1000, 3000):
+@pytest.mark.parametrize("first", range(1_000, 3_000, _LARGE_BATCH))
+def test_many_seeds(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + _LARGE_BATCH):
         _run_twice(seed, tmp_path)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx
 
 from scripts.postgres import cluster, find_programs
-from tests.polling import HANG_S
+from tests.polling import HANG_S, wait_until
 from tests.soak.outcome import Outcome, scaled
 from tests.soak.server_kills import Kept, lost, some, start_server, use
 
@@ -86,6 +86,8 @@ def _loaded(victim: Server, survivor: Server, number: int, wrong: list[str]) -> 
     ]
     for client in clients:
         client.start()
+    if number % 2 == 0:  # the others at any time; on a busy machine nobody might have been told anything by then
+        wait_until(lambda: kept)
     time.sleep(chance.uniform(0.1, 1.0))
     victim.process.send_signal(signal.SIGKILL)
     time.sleep(chance.uniform(0.1, 0.5))

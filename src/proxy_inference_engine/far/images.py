@@ -13,6 +13,8 @@ from proxy_inference_engine.runners.base import ImageEncoder
 from proxy_inference_engine.types import Image, ImageSpan
 
 _LEVEL = 1  # a file that is read once is not worth more of a processor
+# Of one request with all its choices, of which each is sent them: noise takes as many bytes as it has pixels, and more.
+MAX_SENT_BYTES = 128 * 1024 * 1024
 
 
 class FarImageEncoder(ImageEncoder, Protocol):

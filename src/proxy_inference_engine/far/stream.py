@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from proxy_inference_engine.engine.base import Item
 from proxy_inference_engine.engine.ledger import News
-from proxy_inference_engine.errors import EngineFailure
+from proxy_inference_engine.errors import PARAM, EngineFailure, InvalidRequest
+from proxy_inference_engine.far import images
 from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.types import Failed, Finished, Request
 
@@ -45,6 +46,10 @@ class FarStream:
         except Exception:
             _log.exception("the images of %s could not be written", self.request.id)
             self.fail(Failed(EngineFailure("The images of the request could not be sent on.")))
+            return
+        if sum(map(len, image_urls)) * len(self._choices) > images.MAX_SENT_BYTES:
+            message = f"{PARAM} has images that are too large to be sent on so many times; send smaller or fewer ones."
+            self.fail(Failed(InvalidRequest(message, param="messages", code="unsupported_content")))
             return
         for choice in self._choices:
             choice.image_urls = image_urls

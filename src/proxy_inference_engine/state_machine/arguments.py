@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proxy_inference_engine.formats.signature import INPUT, is_raw
@@ -17,8 +18,15 @@ from proxy_inference_engine.state_machine.json_schema import (
     json_grammar,
     reconciled,
 )
+from proxy_inference_engine.state_machine.json_schema.budget import (
+    CHARS_PER_STEP,
+    MAX_TOGETHER,
+    OutOfSteps,
+    StepBudget,
+)
 from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
 from proxy_inference_engine.state_machine.json_schema.keywords import lengths
+from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
 from proxy_inference_engine.state_machine.shapes import Shape
 from proxy_inference_engine.state_machine.sizes import check_patterns
@@ -52,6 +60,7 @@ class ArgumentGrammar:
     closes_objects: bool = False
     is_watched: bool = False
     leads: Leads = field(default_factory=dict)
+    budget: StepBudget = field(default_factory=partial(StepBudget, MAX_TOGETHER))  # of all schemas of the request
 
     def write(self, tool: Tool, index: int) -> str:
         """A tool's arguments and the text after them, as part of a rule. Raises InvalidDemand that names the tool."""
@@ -64,6 +73,8 @@ class ArgumentGrammar:
             raise InvalidDemand(f"the schema of tool {tool.name!r} ({where}): {error.reason}", "tool", index) from None
         except InvalidDemand as error:
             raise InvalidDemand(f"tool {tool.name!r}: {error.message}", "tool", index) from None
+        except OutOfSteps:
+            raise InvalidDemand(f"the schema of tool {tool.name!r}: {TOO_MUCH}", "tool", index) from None
 
     def _listed(self, tool: Tool) -> str:
         """Of a tool that is not strict, what contradicts itself is left out."""
@@ -74,14 +85,14 @@ class ArgumentGrammar:
         except ImpossibleSchema:
             if tool.is_strict:
                 raise
-        possible = reconciled(schema)
+        possible = reconciled(schema, self.budget)
         self.relaxed += [f"{tool.name}{each}" for each in possible.relaxed]
         return self._styled(_as_object(possible.schema), tool)
 
     def _styled(self, schema: Mapping[str, Any], tool: Tool) -> str:
         if self.syntax.style is ArgumentStyle.JSON:
             return self._json(schema, tool, self._call_lead(tool))
-        json_grammar(schema, is_strict=False)  # refuses what is malformed
+        json_grammar(schema, is_strict=False, budget=self.budget)  # refuses what is malformed
         values = self._parameters(schema, tool)
         match self.syntax.style:
             case ArgumentStyle.TAGS:
@@ -118,7 +129,7 @@ class ArgumentGrammar:
         write = closed_grammar if self.closes_objects else json_grammar
         # A lead of one parameter after the other may stand before values of other schemas, too.
         is_watched = self.is_watched and self.syntax.style is ArgumentStyle.JSON
-        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing, is_watched=is_watched)
+        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing, budget=self.budget, is_watched=is_watched)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
         if grammar.shape is not None or grammar.admits_other_keys:
             self._watch(JSON_KEYS, lead, grammar.shape)
@@ -173,6 +184,7 @@ class ArgumentGrammar:
     def _inside(self, value: "_Value", around: tuple[str, str], tool: Tool) -> str:
         """A value up to the text that ends its element, and that text."""
         before, closing = around
+        self._spend(value)
         if is_raw(value.schema):
             return self._raw(value, closing, tool)
         if isinstance(value.schema, Mapping) and _parameter(self.syntax).item:
@@ -226,6 +238,7 @@ class ArgumentGrammar:
     def _marked(self, value: "_Value", tool: Tool) -> str:
         """A value whose strings stand between marks, at any depth."""
         schema, mark = value.schema, _parameter(self.syntax).before_text or ""
+        self._spend(value)
         if is_raw(schema):
             return f"{self.lark.spell(mark)} {self._raw(value, mark, tool)}"
         if not isinstance(schema, Mapping) or value.name.count(_REFERENCE) > _MAX_REFERENCES:
@@ -248,6 +261,10 @@ class ArgumentGrammar:
             return f'"{{" {self._row([(part, self._marked_pair(part, tool)) for part in members], _COMMA)} "}}"'
         self._relax_beside(value, tool, _ANNOTATIONS | {"type"} if kind in ("array", "object") else _ANNOTATIONS)
         return self._any_marked(mark, tool)
+
+    def _spend(self, value: "_Value") -> None:
+        """A schema that refers to itself several times has very many parts."""
+        self.budget.spend(1 + len(value.name) // CHARS_PER_STEP)
 
     def _relax_beside(self, value: "_Value", tool: Tool, bound: frozenset[str] | set[str]) -> None:
         for keyword in value.schema if isinstance(value.schema, Mapping) else ():

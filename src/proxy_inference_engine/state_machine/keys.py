@@ -46,19 +46,16 @@ class KeyTokens:
         self._sorted: list[bytes] = []
         self._longest = 0
         pieces = ((tokenizer.token_bytes(token_id), token_id) for token_id in range(tokenizer.num_tokens))
-        ending = sorted((piece, token_id) for piece, token_id in pieces if spelling.closing in piece)
-        self._texts = [piece for piece, _ in ending]
-        self._ids = [token_id for _, token_id in ending]
+        ending = [(piece, token_id) for piece, token_id in pieces if spelling.closing in piece]
+        self.endings: dict[bytes, list[int]] = {}  # by what stands before a key's end, or a string's
+        for piece, token_id in ending:
+            for end in re.finditer(re.escape(spelling.closing), piece):
+                self.endings.setdefault(piece[: end.start()], []).append(token_id)
         inside = rb"(?:[^\"\\]|\\.)*" if spelling.has_escapes else rb"[^:]+"
         whole = re.compile(rb"(?:^|[{,])[ \t\n\r]*" + spelling.opening + inside + spelling.closing, re.DOTALL)
         # Tokens with a key's beginning and its end, of which there are few.
         self.whole = {token_id: piece for piece, token_id in ending if whole.search(piece)}
         self.whole_ids = np.array(list(self.whole), np.intp)
-
-    def beginning_with(self, text: bytes) -> list[int]:
-        """Tokens that begin with a text whose last byte ends a key."""
-        after = text[:-1] + bytes([text[-1] + 1])
-        return self._ids[bisect_left(self._texts, text) : bisect_left(self._texts, after)]
 
     def sort(self) -> None:
         """Look at all tokens, a tenth of a second, for arrays whose items differ: not when the first mask is due."""
@@ -67,8 +64,8 @@ class KeyTokens:
         for token_id in range(self._num_tokens):
             self._by_text.setdefault(self.token_bytes(token_id), []).append(token_id)
         self._longest = max(map(len, self._by_text), default=0)
-        # Tokens that may end an item that is no string, or begin a number: what they do is to be tried.
-        self.ids_in_array = self._matching(rb"\A[ \t\n\r]*[\]0-9-]|,")
+        # Tokens that may end an item that is no string, or write a zero with a sign: what they do is to be tried.
+        self.ids_in_array = self._matching(rb"[\],]|\A[ \t\n\r]*[0-]")
         # Those that may end a string and go on with another item, and those that may begin an array and end an item.
         self.ids_in_string = self._matching(rb'".*,')
         self.ids_elsewhere = self._matching(rb"\[.*,")

@@ -34,6 +34,7 @@ from proxy_inference_engine.state_machine.json_schema import (
     loosened,
     open_grammar,
 )
+from proxy_inference_engine.state_machine.json_schema.budget import MAX_TOGETHER, StepBudget
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
 from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
@@ -240,9 +241,10 @@ class MachineBuilder:
 
     def _write(self, root: Root, relaxed: list[str], leads: Leads, rule: RootRule) -> str:
         lark = Lark(self.vocabulary)
-        structured = None if root.structured is None else self._structured(lark, root, relaxed, leads)
+        budget = StepBudget(MAX_TOGETHER)
+        structured = None if root.structured is None else self._structured(lark, root, relaxed, leads, budget)
         syntax = self._syntax_of(root)
-        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, self._watches, leads)
+        arguments = ArgumentGrammar(lark, syntax, relaxed, root.closes_objects, self._watches, leads, budget)
         bodies = RootBodies(structured, arguments.write)
         return lark.finish(rule(lark, replace(self._format, calls=syntax), root, bodies))
 
@@ -254,7 +256,7 @@ class MachineBuilder:
             self._key_tokens[spelling] = KeyTokens(self.vocabulary.tokenizer, spelling)
         return self._key_tokens[spelling]
 
-    def _structured(self, lark: Lark, root: Root, relaxed: list[str], leads: Leads) -> str:
+    def _structured(self, lark: Lark, root: Root, relaxed: list[str], leads: Leads, budget: StepBudget) -> str:
         assert root.structured is not None
         match root.structured.format:
             case TextGrammar() as grammar:
@@ -269,7 +271,9 @@ class MachineBuilder:
                 check_patterns(schema)
                 write = closed_grammar if root.closes_objects else open_grammar if root.any_order else json_grammar
                 try:
-                    written = write(schema, is_strict=is_strict, spacing=self.spacing, is_watched=self._watches)
+                    written = write(
+                        schema, is_strict=is_strict, spacing=self.spacing, budget=budget, is_watched=self._watches
+                    )
                 except UnenforceableSchema as error:
                     where = f"{error.path or '/'}: {error.keyword}" if error.keyword else error.path or "/"
                     place = SchemaProblem(error.path or "/", error.keyword, error.reason)

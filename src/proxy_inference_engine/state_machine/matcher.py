@@ -268,12 +268,12 @@ class RootMatcher:
             began = self._clock.now()
             if not self._grammar.consume_token(token_id):
                 raise _failure(self._grammar)
+            if self._watch is not None:
+                self._watch.feed(token_id)
             self._clock.is_over(began)  # the next mask would tell; a token that was taken is taken
             self._clock.pay()
         if self._tracker is not None:
             self._tracker.feed(token_id)
-        if self._watch is not None:
-            self._watch.feed(token_id)
 
     def _work_out(self, grammar: llguidance.LLMatcher) -> NDArray[np.bool_]:
         if self._allowed is None:
@@ -294,12 +294,14 @@ class RootMatcher:
 
     def _watched(self, watch: ValueWatch, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """A key once more is better than no end; items that have to differ are never equal."""
+        began = self._clock.now()
         if wrong := watch.wrong_ids(allowed):
             allowed = allowed.copy()
             allowed[wrong] = False
             if not allowed.any():
                 raise GrammarFailure("nothing is left that could come between items that differ")
         held = watch.held_ids(allowed)
+        self._check(began)  # many keys or items are the client's doing, as a grammar is
         return self._without(allowed, np.array(held, np.intp)) if held else allowed
 
     @staticmethod

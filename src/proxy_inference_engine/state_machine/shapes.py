@@ -5,11 +5,13 @@ already is for a watch to know.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 MANY = 1 << 62  # as many as anybody could use up
+_AFTER_ALL = b"\xff"  # in no text
 
 
 class ItemTexts(Protocol):
@@ -17,6 +19,10 @@ class ItemTexts(Protocol):
 
     def num_from(self, begun: bytes) -> int:
         """How many of them begin so; MANY where nobody could use them up."""
+        ...
+
+    def is_narrow(self, text: bytes) -> bool:
+        """Whether so few of them may begin as this one does, somewhere, that they could be used up."""
         ...
 
 
@@ -49,39 +55,71 @@ class ArrayShape:
 
 
 class DifferentItems(NamedTuple):
-    """The items of one array, scalars that differ, as far as they are written. Equal values have equal texts."""
+    """The items of one array, scalars that differ, as far as they are written. Equal values have equal texts.
+
+    Copied for each token that is tried, so no step may cost more the more items there are.
+    """
 
     texts: Mapping[str, ItemTexts]
-    used: tuple[bytes, ...] = ()
-    near: tuple[bytes, ...] = ()  # those used that begin as the item does
+    used: tuple[bytes, ...] = ()  # sorted
+    narrow: tuple[bytes, ...] = ()  # those on whose way an item can get stuck, sorted
+    first: int = 0  # of those used that begin as the item does
+    last: int = 0  # the one after them
     item: bytes = b""
 
     def with_byte(self, byte: int) -> "DifferentItems":
         item = self.item + bytes([byte])
-        return self._replace(item=item, near=tuple(text for text in self.near if text.startswith(item)))
+        first, last = _beginning_with(self.used, item, self.first, self.last)
+        return DifferentItems(self.texts, self.used, self.narrow, first, last, item)
 
     def with_next(self) -> "DifferentItems":
         """The item is whole, and another begins."""
-        used = (*self.used, self.item)
-        return DifferentItems(self.texts, used, used)
+        used, group = _with(self.used, self.item), self.texts.get(kind_of_text(self.item))
+        is_narrow = group is not None and group.is_narrow(self.item)
+        narrow = _with(self.narrow, self.item) if is_narrow else self.narrow
+        return DifferentItems(self.texts, used, narrow, 0, len(used))
+
+    @property
+    def near(self) -> tuple[bytes, ...]:
+        """Those used that begin as the item does."""
+        return self.used[self.first : self.last]
+
+    @property
+    def narrow_near(self) -> tuple[bytes, ...]:
+        first, last = _beginning_with(self.narrow, self.item, 0, len(self.narrow))
+        return self.narrow[first:last]
+
+    def has(self, text: bytes) -> bool:
+        at = bisect_left(self.used, text)
+        return self.used[at : at + 1] == (text,)
 
     @property
     def is_repeated(self) -> bool:
-        return self.item in self.near
+        return self.has(self.item)
 
     @property
     def is_stuck(self) -> bool:
         """Whether the item can only become one that is there already."""
-        kind = kind_of_text(self.item)
-        if not self.near and kind != "number":
+        kind, num_near = kind_of_text(self.item), self.last - self.first
+        if not num_near and kind != "number":
             return False  # what the grammar lets begin can be ended; but it may write a zero with a sign
         texts = self.texts.get(kind)
-        return texts is not None and texts.num_from(self.item) <= len(self.near)
+        return texts is not None and texts.num_from(self.item) <= num_near
 
     @property
     def is_full(self) -> bool:
         """Whether every item that there can be is there."""
         return sum(one.num_from(b"") for one in self.texts.values()) <= len(self.used)
+
+
+def _with(texts: tuple[bytes, ...], text: bytes) -> tuple[bytes, ...]:
+    at = bisect_left(texts, text)
+    return (*texts[:at], text, *texts[at:])
+
+
+def _beginning_with(texts: tuple[bytes, ...], begun: bytes, first: int, last: int) -> tuple[int, int]:
+    first = bisect_left(texts, begun, first, last)
+    return first, bisect_left(texts, begun + _AFTER_ALL, first, last)
 
 
 def kind_of_text(text: bytes) -> str:

@@ -125,23 +125,23 @@ class ValueWatch:
         items = self._frames[-1].items if self._frames else None
         if items is None:
             return [one for one, fork in self._tried(tokens.ids_elsewhere, allowed) if fork.is_wrong]
-        is_string = self._place is _Place.STRING
-        # A number that is there already may go on: what ends it is tried anyway.
-        left = [text[len(items.item) :] for text in items.near if text != items.item]
-        if not is_string:
-            left += [b" " + text for text in left]
-        along = {each for text in left for each in tokens.along(text) if allowed[each]}
-        tried = self._tried(tokens.ids_in_string if is_string else tokens.ids_in_array, allowed)
-        wrong = [one for one, fork in tried if fork.is_wrong]
-        return wrong + [one for one in along.difference(wrong) if self._after(one).is_wrong]
+        ids = tokens.ids_in_string if self._place is _Place.STRING else tokens.ids_in_array
+        wrong = [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
+        others = {*_repeating_ids(items, tokens), *_sticking_ids(items, tokens)}.difference(wrong)
+        return wrong + [one for one in others if allowed[one] and self._after(one).is_wrong]
 
     def _ending_ids(self, tokens: KeyTokens) -> Iterator[int]:
         """Tokens that would end the key that is being written as one that is there already."""
         is_bare_start = self._place is _Place.BEFORE_KEY and not self._spelling.opening
         if self._place is _Place.KEY or is_bare_start:
-            for key in self._frames[-1].keys or ():
-                if key.startswith(self._key):
-                    yield from tokens.beginning_with(key[len(self._key) :] + self._spelling.closing)
+            keys = self._frames[-1].keys or frozenset()
+            if len(keys) < len(tokens.endings):
+                for key in keys:
+                    if key.startswith(self._key):
+                        yield from tokens.endings.get(key[len(self._key) :], ())
+            else:
+                for rest, token_ids in tokens.endings.items():
+                    yield from token_ids if self._key + rest in keys else ()
 
     def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "ValueWatch"]]:
         """Of some tokens those that are allowed, and the walk after each."""
@@ -288,3 +288,25 @@ class ValueWatch:
         is_plain = not self._is_escaped and byte != 0x5C
         self._is_escaped = not self._is_escaped and byte == 0x5C
         return is_plain
+
+
+def _repeating_ids(items: DifferentItems, tokens: KeyTokens) -> Iterator[int]:
+    """Tokens that may end a string as one that is there already; no more are looked at than the vocabulary has."""
+    before = (b"",) if items.item else (b"", b" ")
+    if items.last - items.first < len(tokens.endings):
+        for text in items.near:
+            for space in before:
+                yield from tokens.endings.get(space + text[len(items.item) : -1], ())
+    else:
+        for rest, token_ids in tokens.endings.items():
+            text = items.item + rest if items.item else rest.lstrip(_SPACE)
+            yield from token_ids if items.has(text + b'"') else ()
+
+
+def _sticking_ids(items: DifferentItems, tokens: KeyTokens) -> Iterator[int]:
+    """Tokens on the way to an item that is there already, where another way may have an end."""
+    for text in items.narrow_near:
+        if text != items.item:  # a number that may go on: what ends it is tried anyway
+            rest = text[len(items.item) :]
+            yield from tokens.along(rest)
+            yield from tokens.along(b" " + rest) if not items.item else ()

@@ -10,9 +10,11 @@ import pytest
 
 from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand, JsonSchema
 from proxy_inference_engine.state_machine.machine import MachineBuilder, RootConstraint
-from proxy_inference_engine.state_machine.matcher import RootMatcher
+from proxy_inference_engine.state_machine.matcher import GrammarTooComplex, RootMatcher
+from proxy_inference_engine.state_machine.watch import ValueWatch
 from tests.unit.state_machine.families import Family
 from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, obj
+from tests.unit.state_machine.json_schema.work import lines_of
 from tests.unit.state_machine.vocabularies import END, PieceTokenizer, constraint_of, verdict
 
 _PIECES = [
@@ -210,4 +212,62 @@ def test_without_a_watch_the_grammar_has_to_say_it() -> None:
         builder.build(demand_of(UNIQUE["strings"]))
     with pytest.raises(InvalidDemand):
         builder.build(demand_of(COUNTED["any names"]))
+    builder.close()
+
+
+_NUMBERS = [f"{number}" for number in range(10, 1_000)]
+_LETTERS = [f'{chr(97 + number % 26)}{number}"' for number in range(300)]
+LONG: dict[str, tuple[Any, list[str], Any]] = {
+    "numbers": (unique(INTEGER), _NUMBERS, lambda number: list(range(1_000, 1_000 + number))),
+    "strings": (unique(STRING), _LETTERS, lambda number: [f"s{each}" for each in range(number)]),
+    "keys": ({"type": "object"}, _LETTERS, lambda number: {f"k{each}": 1 for each in range(number)}),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_was_written_long_ago_costs_next_to_nothing(name: str) -> None:
+    """Every token that might come was compared with all that had, and everybody waited for that."""
+    schema, pieces, written = LONG[name]
+    tokenizer = PieceTokenizer(pieces=pieces)
+    builder = builder_of(tokenizer)
+    constraint = constraint_of(builder.build(demand_of(schema)))
+
+    def num_lines(num_items: int) -> int:
+        """Of all masks on the way from one item or key to the next."""
+        matcher = constraint.start()
+        text = json.dumps(written(num_items), separators=(",", ":"))
+        for token_id in tokenizer.encode(f"{text[:-1]},"):
+            matcher.accept(token_id)
+        num = 0
+        for token_id in tokenizer.encode({"numbers": "77,", "strings": '"new",', "keys": '"new":1,'}[name]):
+            num += lines_of(matcher.mask, 10_000_000)
+            matcher.accept(token_id)
+        return num
+
+    assert num_lines(4_000) < 2 * num_lines(500)
+    builder.close()
+
+
+def test_what_a_watch_takes_is_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a grammar's steps are: or one client's items would slow everybody's answers."""
+    now = 0.0
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(f"proxy_inference_engine.state_machine.matcher.{clock}", lambda: now)
+
+    class Slow(ValueWatch):
+        def held_ids(self, allowed: Any) -> list[int]:
+            nonlocal now
+            now += 0.1
+            return super().held_ids(allowed)
+
+    tokenizer = PieceTokenizer()
+    builder = builder_of(tokenizer)
+    constraint = constraint_of(builder.build(demand_of(UNIQUE["strings"])))
+    assert isinstance(constraint, RootConstraint) and constraint.guard is not None and constraint.compiled is not None
+    watch = Slow(constraint.guard)
+    matcher = RootMatcher(constraint.compiled.deep_copy(), None, tokenizer.num_tokens, watch)
+    with pytest.raises(GrammarTooComplex, match="too long"):
+        for token_id in b'["a","b","c"':
+            matcher.mask()
+            matcher.accept(token_id)
     builder.close()

@@ -5,20 +5,24 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, Schema
 
 MAX_CHOICES = 130
 # The library has alternatives of its own for one property; it follows all of them at once.
 MAX_NATIVE = 24
+_NAMES_PER_STEP = 8
 _BOUNDS = frozenset({"minProperties", "maxProperties"})
 
 
-def counted(schema: Mapping[str, Any], *, is_remembered: bool = False) -> Schema:
+def counted(schema: Mapping[str, Any], budget: StepBudget, *, is_remembered: bool = False) -> Schema:
     """An object's schema, already rewritten, without bounds on its properties that the library does not take.
 
     `is_remembered`: no unnamed property can come twice.
     """
+    num_names = len(schema.get("required", ())) + len(schema.get("properties", ()))
+    budget.spend(1 + num_names // _NAMES_PER_STEP)
     required = [name for name in schema.get("required", ()) if schema.get("properties", {}).get(name) is not False]
     needed = set(required)
     optional = [name for name, one in schema.get("properties", {}).items() if one is not False and name not in needed]
@@ -43,10 +47,11 @@ def counted(schema: Mapping[str, Any], *, is_remembered: bool = False) -> Schema
     if _has_many_choices(len(optional), least, most):
         raise NotEnforceable("There are too many ways to choose that many properties.", rest)
     choices = [choice for choice in _choices(optional, least, most, is_closed) if choice.least <= 1]
+    budget.spend(len(choices) * (1 + num_names // _NAMES_PER_STEP))
     return {"anyOf": [_chosen(rest, choice, is_closed) for choice in choices]} if choices else False
 
 
-def gathered(parts: list[Any]) -> list[Any]:
+def gathered(parts: list[Any], budget: StepBudget) -> list[Any]:
     """Parts of a schema with bounds that stand alone put where the properties are that they count."""
     bounds = [part for part in parts if _counts(part)]
     objects = [part for part in parts if "properties" in part]
@@ -55,7 +60,7 @@ def gathered(parts: list[Any]) -> list[Any]:
     counts = [*bounds, objects[0]]
     together = {**objects[0], "minProperties": max(part.get("minProperties", 0) for part in counts)}
     most = [part["maxProperties"] for part in counts if "maxProperties" in part]
-    result = counted({**together, "maxProperties": min(most)} if most else together)
+    result = counted({**together, "maxProperties": min(most)} if most else together, budget)
     if result is False and "type" not in objects[0]:
         result = {"type": sorted(KINDS - {"object"})}
     types = [{"type": part["type"]} for part in bounds if "type" in part]
@@ -118,7 +123,7 @@ def _chosen(schema: Mapping[str, Any], choice: _Choice, is_closed: bool) -> Sche
     return result
 
 
-def spread(parts: list[Any]) -> list[Any]:
+def spread(parts: list[Any], budget: StepBudget) -> list[Any]:
     """Parts whose alternatives count the properties of another, with these properties in each of them."""
     if False in parts:
         return parts
@@ -126,7 +131,7 @@ def spread(parts: list[Any]) -> list[Any]:
     counting = [part for part in parts if part.keys() == {"anyOf"} and any(map(_counts, part["anyOf"]))]
     if len(objects) != 1 or not counting:
         return parts
-    options = [_whole(gathered([objects[0], option])) for option in counting[0]["anyOf"]]
+    options = [_whole(gathered([objects[0], option], budget)) for option in counting[0]["anyOf"]]
     options = [option for option in options if option is not False]
     told: Any = {"anyOf": options} if options else False
     return [told if part is objects[0] else part for part in parts if part is not counting[0]]

@@ -5,6 +5,10 @@ from collections.abc import Callable, Hashable
 MAX_STEPS = 120_000  # a few microseconds each
 # Reasoning about a pattern looks at the parts of its terms; so many of them take about as long as one step.
 PARTS_PER_STEP = 8
+# Pointers and identifiers are written out for every schema that stands below a long name.
+CHARS_PER_STEP = 64
+# Of all schemas of one request: each may take long by itself, and there may be many.
+MAX_TOGETHER = 4 * MAX_STEPS
 
 Spend = Callable[[int], None]
 
@@ -16,9 +20,11 @@ class OutOfSteps(Exception):
 class StepBudget:
     """Every loop over what a client wrote spends from it, before it does the work."""
 
-    def __init__(self, most: int = MAX_STEPS) -> None:
+    def __init__(self, most: int = MAX_STEPS, whole: "StepBudget | None" = None) -> None:
+        """`whole`: what this is a part of, which pays too."""
         self.num_spent = 0
         self._most = most
+        self._whole = whole
         self._num_parts = 0
         self._asked: set[Hashable] = set()
 
@@ -27,6 +33,8 @@ class StepBudget:
         self.num_spent += steps
         if self.num_spent > self._most:
             raise OutOfSteps
+        if self._whole is not None:
+            self._whole.spend(steps)
 
     def think(self, parts: int) -> None:
         """Spend what looking at parts of a pattern's terms costs; what is left of a step is not forgotten."""

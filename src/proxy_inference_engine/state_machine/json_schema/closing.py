@@ -26,14 +26,14 @@ _UNIONS = ("anyOf", "oneOf")
 _SAYING = frozenset({"additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"})
 
 
-def closed(schema: Any) -> Any:
+def closed(schema: Any, whole: StepBudget | None = None) -> Any:
     """A well-formed schema with its objects closed, every subschema at the place where it was. Raises OutOfSteps."""
     if not isinstance(schema, dict):
         return schema
     parts = frozenset(_parts_by_reference(schema))
     if not all(map(_is_local, parts)):
         return schema  # one that is named could be any of the definitions
-    budget = StepBudget()
+    budget = StepBudget(whole=whole)
     known = frozenset("#" + pointer(place.address) for place in places(schema, budget))
     return _Closing(schema, parts, known, budget).value(schema, ())
 

@@ -22,9 +22,9 @@ class Reconciled(NamedTuple):
     relaxed: tuple[str, ...]  # "path:keyword" of what was taken out
 
 
-def reconciled(schema: Schema) -> Reconciled:
+def reconciled(schema: Schema, whole: StepBudget | None = None) -> Reconciled:
     """Raises UnenforceableSchema where a schema is malformed, or contradicts itself in too many ways."""
-    search = _Search()
+    search = _Search(StepBudget(whole=whole))
     relaxed: list[str] = []
     while search.is_impossible(schema, ()):
         address = search.culprit(schema, ())
@@ -35,9 +35,9 @@ def reconciled(schema: Schema) -> Reconciled:
 
 
 class _Search:
-    def __init__(self) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self._num_tries = 0
-        self._budget = StepBudget()  # for all tries together
+        self._budget = budget  # for all tries together
 
     def is_impossible(self, root: Schema, address: Address) -> bool:
         """Whether no value satisfies the part of a document at an address."""

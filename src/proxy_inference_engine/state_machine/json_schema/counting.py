@@ -29,6 +29,9 @@ class FewTexts:
         first = bisect_left(self.texts, begun)
         return bisect_left(self.texts, begun + b"\xff", first) - first
 
+    def is_narrow(self, _text: bytes) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers:
@@ -58,6 +61,9 @@ class WholeNumbers:
             first, width = first * 10, width * 10
         return min(MANY, total)
 
+    def is_narrow(self, text: bytes) -> bool:
+        return text == b"0" or (self.least if text.startswith(b"-") else self.most) is not None
+
     @staticmethod
     def _negated(bound: int | None) -> int | None:
         return None if bound is None else -bound
@@ -82,6 +88,9 @@ class AnyStrings:
         left = self.max_length - len(chars) - bool(pending)
         return MANY if left > 0 else sum(high - low + 1 for low, high in pending) or 1
 
+    def is_narrow(self, text: bytes) -> bool:
+        return self.max_length is not None and len(text) - len('""') >= self.max_length
+
     def has(self, text: bytes) -> bool:
         """Whether a whole string, with its quotes, is one of them."""
         return self.max_length is None or len(_read(text[:-1])[0]) <= self.max_length
@@ -105,6 +114,9 @@ class PatternStrings:
         if not pending:
             return self._counts[state]
         return min(MANY, sum(self._num_over(state, low, high) for low, high in pending))
+
+    def is_narrow(self, _text: bytes) -> bool:
+        return True
 
     def _state(self, chars: list[int]) -> int | None:
         state: int | None = 0

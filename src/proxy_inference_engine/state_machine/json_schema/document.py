@@ -75,10 +75,10 @@ class Document:
             self.root, found = root, list(places(root, budget))
         originals: dict[int, Address] = {}
         if any(DYNAMIC.get(self.draft) in place.schema for place in found):
-            self.root, originals = in_scope(root, Identifiers(found, self.draft), budget)
+            self.root, originals = in_scope(root, Identifiers(found, self.draft, budget), budget)
             found = list(places(self.root, budget))
         elif any(_has_name(place, self.draft) for place in found):
-            self.root = Identifiers(found, self.draft).localised(root)
+            self.root = Identifiers(found, self.draft, budget).localised(root)
             found = list(places(self.root, budget))
         self._addresses = {id(place.schema): originals.get(id(place.schema), place.address) for place in found}
         for place in found:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.budget import CHARS_PER_STEP, OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.closing import closed
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
@@ -78,19 +78,21 @@ def json_grammar(
     """Rewrite a schema; raises UnenforceableSchema where it is malformed, impossible or, if strict, not enforceable.
 
     Watched: a watch stands beside the grammar, and what the grammar's `shape` says is for the watch to enforce.
+    `budget` is for all that is written with it; each pass has its own as well.
     """
     if not isinstance(schema, dict | bool):
         raise UnenforceableSchema("", "", "The schema must be an object.")
-    _check_text(schema)
+    num_chars = _check_text(schema)
     rewriter, shape = None, None
     unwatched: set[str] | None = set() if is_watched else None
     try:
+        StepBudget(whole=budget).spend(num_chars // CHARS_PER_STEP)
         while True:
-            rewriter = Rewriter(Document(schema, budget or StepBudget()), is_strict, unwatched)
+            rewriter = Rewriter(Document(schema, StepBudget(whole=budget)), is_strict, unwatched)
             rewritten = rewriter.result()
             if unwatched is None or not rewriter.is_marked:
                 break
-            shaper = Shaper(rewritten, StepBudget())
+            shaper = Shaper(rewritten, StepBudget(whole=budget))
             shape = shaper.shape()
             if not shaper.unplaced:
                 rewritten = without_marks(rewritten)
@@ -109,15 +111,20 @@ def json_grammar(
 
 
 def closed_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
+    schema: Any,
+    *,
+    is_strict: bool = True,
+    spacing: Spacing = COMPACT,
+    budget: StepBudget | None = None,
+    is_watched: bool = False,
 ) -> JsonGrammar:
     """As `json_grammar`, with objects closed, unless that alone costs the schema something that it asks for."""
-    write = partial(json_grammar, is_strict=is_strict, spacing=spacing, is_watched=is_watched)
+    write = partial(json_grammar, is_strict=is_strict, spacing=spacing, budget=budget, is_watched=is_watched)
     if not _leaves_open(schema):
         return write(schema)
     try:
-        Document(schema, StepBudget())  # refuses what is malformed
-        narrower = write(closed(schema))
+        Document(schema, StepBudget(whole=budget))  # refuses what is malformed
+        narrower = write(closed(schema, budget))
     except (UnenforceableSchema, OutOfSteps, RecursionError):
         return write(schema)
     if not narrower.relaxed:
@@ -127,10 +134,17 @@ def closed_grammar(
 
 
 def open_grammar(
-    schema: Any, *, is_strict: bool = True, spacing: Spacing = COMPACT, is_watched: bool = False
+    schema: Any,
+    *,
+    is_strict: bool = True,
+    spacing: Spacing = COMPACT,
+    budget: StepBudget | None = None,
+    is_watched: bool = False,
 ) -> JsonGrammar:
     """As `json_grammar`, to the letter: objects are as they are written, and no order of properties is meant."""
-    return json_grammar(schema, is_strict=is_strict, spacing=spacing, any_order=True, is_watched=is_watched)
+    return json_grammar(
+        schema, is_strict=is_strict, spacing=spacing, budget=budget, any_order=True, is_watched=is_watched
+    )
 
 
 def _leaves_open(value: Any) -> bool:
@@ -157,14 +171,18 @@ def _options_of(spacing: Spacing) -> dict[str, Any]:
     }
 
 
-def _check_text(schema: Any) -> None:
-    """Refuse what is too long, or no JSON in UTF-8: half a surrogate pair, numbers without end, endless nesting."""
+def _check_text(schema: Any) -> int:
+    """Refuse what is too long, or no JSON in UTF-8: half a surrogate pair, numbers without end, endless nesting.
+
+    How long it is.
+    """
     try:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError):
         raise UnenforceableSchema("", "", "The schema cannot be written as JSON.") from None
     if len(text) > MAX_CHARS:
         raise UnenforceableSchema("", "", f"The schema has more than {MAX_CHARS} characters.")
+    return len(text)
 
 
 def _check_size(schema: Any) -> None:

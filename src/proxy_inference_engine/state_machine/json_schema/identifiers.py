@@ -3,16 +3,18 @@
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
+from proxy_inference_engine.state_machine.json_schema.budget import CHARS_PER_STEP, StepBudget
 from proxy_inference_engine.state_machine.json_schema.keywords import Address, Schema, SchemaPlace, own_id, pointer
 
 
 class Identifiers:
-    """The names of one document."""
+    """The names of one document. A long base is read, and kept, again for each name that is relative to it."""
 
-    def __init__(self, found: list[SchemaPlace], draft: int) -> None:
+    def __init__(self, found: list[SchemaPlace], draft: int, budget: StepBudget) -> None:
         self.found = found
         self.draft = draft
-        self._bases = _bases(found, draft)
+        self._budget = budget
+        self._bases = _bases(found, draft, budget)
         self._names: dict[str, str] = {}
         for schema, address in found:
             self._add(schema, address)
@@ -21,9 +23,10 @@ class Identifiers:
         names, base = self._names, self._bases[address]
         local = "#" + pointer(address)
         if isinstance(own := own_id(schema, self.draft), str):
-            names.setdefault(urljoin(self._bases[address[:-1]] if address else "", own), local)
+            names.setdefault(_joined(self._bases[address[:-1]] if address else "", own, self._budget), local)
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(anchor := schema.get(keyword), str):
+                self._budget.spend((len(base) + len(anchor)) // CHARS_PER_STEP)
                 names.setdefault(base + "#" + anchor, local)
         if not address or base not in names:
             names.setdefault(base, local)
@@ -31,7 +34,7 @@ class Identifiers:
     def local(self, reference: str, address: Address) -> str:
         """A reference as a pointer, relative to the schema at an address; itself where nothing has such a name."""
         base = self._bases[next(address[:end] for end in range(len(address), -1, -1) if address[:end] in self._bases)]
-        absolute = urljoin(base, reference) if reference != "#" else base
+        absolute = _joined(base, reference, self._budget) if reference != "#" else base
         url, fragment = urldefrag(absolute)
         for name in (absolute, absolute.removesuffix("#"), reference):
             if name in self._names and not fragment.startswith("/"):
@@ -57,14 +60,19 @@ class Identifiers:
         return copy
 
 
-def _bases(found: list[SchemaPlace], draft: int) -> dict[Address, str]:
+def _joined(base: str, name: str, budget: StepBudget) -> str:
+    budget.spend((len(base) + len(name)) // CHARS_PER_STEP)
+    return urljoin(base, name)
+
+
+def _bases(found: list[SchemaPlace], draft: int, budget: StepBudget) -> dict[Address, str]:
     """The base address of every schema: its own identifier, or that of the nearest schema around it."""
     bases: dict[Address, str] = {}
     for schema, address in sorted(found, key=lambda place: len(place.address)):
         above = next((bases[address[:end]] for end in range(len(address) - 1, -1, -1) if address[:end] in bases), "")
         own = own_id(schema, draft)
         is_base = isinstance(own, str) and not own.startswith("#")
-        bases[address] = urldefrag(urljoin(above, own)).url if is_base else above
+        bases[address] = urldefrag(_joined(above, own, budget)).url if is_base else above
         for end in range(1, len(address)):
             bases.setdefault(address[:end], above)
     return bases

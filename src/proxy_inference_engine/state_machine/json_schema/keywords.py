@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
+from proxy_inference_engine.state_machine.json_schema.budget import CHARS_PER_STEP, StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
 from proxy_inference_engine.state_machine.json_schema.regexes import MalformedRegex, RegexError, read
 
@@ -344,7 +344,7 @@ def places(schema: Schema, budget: StepBudget, start: Address = ()) -> Iterator[
         place = stack.pop()
         if not isinstance(place.schema, dict):
             continue
-        budget.spend()
+        budget.spend(1 + sum(map(len, place.address)) // CHARS_PER_STEP)
         if len(place.address) > 2 * MAX_DEPTH:
             raise UnenforceableSchema(pointer(place.address[:8]), "", "The schema is nested too deeply.")
         check_shape(place.schema, place.address, budget)

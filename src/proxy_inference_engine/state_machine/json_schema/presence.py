@@ -11,6 +11,8 @@ from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, is_integral, kinds_of
 
 MAX_PRESENCES = 64
+_MAX_KEPT = 4 * MAX_PRESENCES  # while it is not known which of them others cover
+_COMPARISONS_PER_STEP = 16
 _LEAF = frozenset({"type", "required", "properties"})
 
 
@@ -54,15 +56,16 @@ def terms_of(schema: Any, known: Mapping[str, Kinds], budget: StepBudget) -> lis
     """What a rewritten schema says of which properties are there; None where that is not all it says."""
     if not isinstance(schema, dict):
         return [Presence()] if schema else []
-    budget.spend()
+    budget.spend(1 + (len(schema.get("required", ())) + len(schema.get("properties", ()))) // 8)
     terms: list[Presence] | None = _leaf({key: one for key, one in schema.items() if key in _LEAF}, known)
     if not schema.keys() <= _LEAF | {"allOf", "anyOf"}:
         return None
     if "anyOf" in schema:
         options = [terms_of(option, known, budget) for option in schema["anyOf"]]
-        terms = _both(terms, _fewest(term for option in options for term in option or ()), budget) if terms else terms
-        if None in options:
+        listed = None if None in options else _fewest((term for option in options for term in option or ()), budget)
+        if listed is None:
             return None
+        terms = _both(terms, listed, budget) if terms else terms
     for part in schema.get("allOf", ()):
         others = terms_of(part, known, budget)
         terms = None if terms is None or others is None else _both(terms, others, budget)
@@ -90,14 +93,17 @@ def _is_only_type(schema: Any) -> bool:
 
 def _both(left: list[Presence], right: list[Presence], budget: StepBudget) -> list[Presence] | None:
     budget.spend(1 + len(left) * len(right))
-    found = _fewest(one.and_(other) for one, other in product(left, right))
-    return found if len(found) <= MAX_PRESENCES else None
+    found = _fewest((one.and_(other) for one, other in product(left, right)), budget)
+    return found if found is not None and len(found) <= MAX_PRESENCES else None
 
 
-def _fewest(terms: Iterable[Presence]) -> list[Presence]:
-    """Those that are possible, and that no other covers."""
+def _fewest(terms: Iterable[Presence], budget: StepBudget) -> list[Presence] | None:
+    """Those that are possible, and that no other covers; None where they are too many to compare."""
     kept: list[Presence] = []
     for term in terms:
+        budget.spend(len(kept) // _COMPARISONS_PER_STEP)
+        if len(kept) > _MAX_KEPT:
+            return None
         if term.is_possible and not any(one.covers(term) for one in kept):
             kept = [one for one in kept if not term.covers(one)] + [term]
     return kept

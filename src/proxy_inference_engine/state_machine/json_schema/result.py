@@ -100,9 +100,12 @@ class Result:
         self._parts = [left for part in self._parts if (left := uncounted(part)) is not None]
         return self.schema()
 
+    def _counted(self) -> list[Any]:
+        return spread(gathered(self._parts, self._budget), self._budget)
+
     def schema(self) -> Any:
         """All parts as one schema; raises NotEnforceable where bounds on properties have too many ways to be met."""
-        parts = joined(spread(gathered(self._parts)), self._budget) if len(self._parts) > 1 else self._parts
+        parts = joined(self._counted(), self._budget) if len(self._parts) > 1 else self._parts
         if not self._is_possible or False in parts:
             return False
         if len(parts) > 1:

@@ -391,7 +391,7 @@ class Rewriter:
         if "minProperties" not in result and "maxProperties" not in result:
             return result
         try:
-            bounded = counted(result, is_remembered=self._is_remembered(result))
+            bounded = counted(result, self._document.budget, is_remembered=self._is_remembered(result))
         except NotEnforceable as failure:
             keyword = "minProperties" if "minProperties" in schema else "maxProperties"
             bounded = self._refuse(spot, keyword, failure)

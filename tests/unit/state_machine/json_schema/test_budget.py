@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy_inference_engine.state_machine.json_schema import UnenforceableSchema, json_grammar
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
+from proxy_inference_engine.state_machine.json_schema.closing import closed
 from tests.unit.state_machine.json_schema.odd_schemas import schemas
 from tests.unit.state_machine.json_schema.work import bytes_of, lines_of
 
@@ -31,9 +32,17 @@ def test_parts_add_up_to_steps() -> None:
     assert budget.num_spent == 2
 
 
-def attempt(schema: Any, *, is_strict: bool) -> UnenforceableSchema | None:
+def test_what_a_part_spends_its_whole_spends_too() -> None:
+    whole = StepBudget(10)
+    StepBudget(8, whole).spend(8)
+    with pytest.raises(OutOfSteps):
+        StepBudget(8, whole).spend(8)
+
+
+def attempt(schema: Any, *, is_strict: bool, is_watched: bool = False) -> UnenforceableSchema | None:
+    budget = StepBudget(_NUM_STEPS)
     try:
-        _ = json_grammar(schema, is_strict=is_strict, budget=StepBudget(_NUM_STEPS), any_order=True).lark
+        _ = json_grammar(schema, is_strict=is_strict, budget=budget, any_order=True, is_watched=is_watched).lark
     except UnenforceableSchema as refusal:
         return refusal
     return None
@@ -150,13 +159,46 @@ COSTLY: list[Any] = [
     },
     [{"type": "string"}] * 3,
     {"description": "x" * (1 << 20)},
+    {
+        "type": "object",
+        "allOf": [{"anyOf": [{"required": [f"{letter}{n}"]} for n in range(3_000)]} for letter in "ab"],
+    },
+    {
+        "type": "object",
+        "allOf": [{"anyOf": [{"required": [f"{letter}{n}"]} for n in range(60)]} for letter in "abcd"],
+    },
+    {
+        "type": "object",
+        "properties": {f"a{n}": {} for n in range(1_000)},
+        "required": [f"a{n}" for n in range(1_000)],
+        "anyOf": [{"minProperties": 1_000 + n, "maxProperties": 3_000 + n} for n in range(2_000)],
+    },
+    {"$id": "http://a/" + "b/" * 100_000, "$defs": {f"d{n}": {"$id": f"x{n}"} for n in range(2_000)}},
+    {
+        "$id": "http://a/" + "b/" * 100_000,
+        "$defs": {"d": {"$id": "d"}},
+        "properties": {f"p{n}": {"$ref": f"x{n}"} for n in range(2_000)},
+    },
+    {"properties": {"x" * 400_000: {"$id": "u", "items": [{"$anchor": f"a{n}"} for n in range(3_000)]}}},
+    {"properties": {"x" * 400_000: {"properties": {f"p{n}": {"uniqueItems": True} for n in range(3_000)}}}},
 ]
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("schema", COSTLY, ids=[str(index) for index in range(len(COSTLY))])
-def test_costly_schemas_end_within_the_budget(schema: Any) -> None:
-    assert lines_of(lambda: attempt(schema, is_strict=True), _MAX_LINES) <= _MAX_LINES
-    assert bytes_of(lambda: attempt(schema, is_strict=False)) < _MAX_BYTES
+def test_costly_schemas_end_within_the_budget(schema: Any, is_watched: bool) -> None:
+    assert lines_of(lambda: attempt(schema, is_strict=True, is_watched=is_watched), _MAX_LINES) <= _MAX_LINES
+    assert bytes_of(lambda: attempt(schema, is_strict=False, is_watched=is_watched)) < _MAX_BYTES
+
+
+def test_closing_what_stands_below_a_long_name_is_within_the_budget() -> None:
+    """A pointer was kept for each of 60,000 schemas, half a million characters each."""
+
+    def work() -> None:
+        with pytest.raises(OutOfSteps):
+            closed({"properties": {"x" * 400_000: {"properties": {f"p{n}": {} for n in range(20_000)}}}})
+
+    assert bytes_of(lambda: lines_of(work, _MAX_LINES)) < _MAX_BYTES
 
 
 def test_a_schema_that_is_too_much_is_refused_where_it_is() -> None:
@@ -172,6 +214,9 @@ def test_a_schema_that_is_too_much_is_refused_where_it_is() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(schema=schemas(), is_strict=st.booleans())
-def test_any_numbers_anywhere(schema: Any, is_strict: bool) -> None:
-    assert bytes_of(lambda: lines_of(lambda: attempt(schema, is_strict=is_strict), _MAX_LINES)) < _MAX_BYTES
+@given(schema=schemas(), is_strict=st.booleans(), is_watched=st.booleans())
+def test_any_numbers_anywhere(schema: Any, is_strict: bool, is_watched: bool) -> None:
+    def work() -> None:
+        attempt(schema, is_strict=is_strict, is_watched=is_watched)
+
+    assert bytes_of(lambda: lines_of(work, _MAX_LINES)) < _MAX_BYTES
