@@ -45,11 +45,11 @@ VERCEL = Client(
         "zod@4.6.7",
     ),
 )
-TYPESCRIPT = Client("typescript", "npm", ("@anthropic-ai/sdk@1.10.0", "openai@6.49.0", "zod@4.6.7"))
+TYPESCRIPT = Client("typescript", "npm", ("@anthropic-ai/sdk@1.10.0", "openai@6.49.0", "ws@8.23.0", "zod@4.6.7"))
 OLLAMA = Client("ollama", "npm", ("ollama@0.6.4",))
 LOGFIRE = Client("logfire", "pip", ("logfire==5.2.0", "opentelemetry-sdk==1.45.2"))
 CODEX = Client("codex", "npm", ("@openai/codex@0.169.0",))
-CLAUDE_CODE = Client("claude-code", "npm", ("@anthropic-ai/claude-code@2.1.327",))
+CLAUDE_CODE = Client("claude-code", "npm", ("@anthropic-ai/claude-code@2.1.328",))
 OPENCODE = Client("opencode", "npm", ("opencode-ai@1.18.33",))
 
 

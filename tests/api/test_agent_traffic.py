@@ -1,4 +1,4 @@
-"""What Codex 0.169 and Claude Code 2.1.327 send, in short: tested also where they cannot be installed."""
+"""What Codex 0.169 and Claude Code 2.1.328 send, in short: tested also where they cannot be installed."""
 
 import json
 from collections.abc import Callable, Iterator

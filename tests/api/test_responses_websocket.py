@@ -20,6 +20,7 @@ from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.apis.responses import websocket as session
 from proxy_inference_engine.server.http import websocket as protocol
 from proxy_inference_engine.server.http.sse import Patience
+from tests.api.clients import TYPESCRIPT, run
 from tests.api.running import MODEL, Running, on_every_runner, running
 from tests.api.writing import Writer, call
 from tests.polling import HANG_S, wait_until
@@ -91,6 +92,40 @@ async def test_through_the_client_that_does_not_wait(server: Running) -> None:
             if event.type in ENDS:
                 break
         assert event.type == "response.incomplete"
+
+
+TYPESCRIPT_LOOP = """
+import OpenAI from "openai";
+import { ResponsesWS } from "openai/resources/responses/ws";
+const client = new OpenAI({ baseURL: process.env.URL + "/v1", apiKey: "none" });
+const socket = new ResponsesWS(client);
+const turn = { type: "response.create", model: "default", store: false, tools: [JSON.parse(process.env.TOOL)] };
+const ask = (fields) => new Promise((resolve, reject) => {
+  const hear = (event) => {
+    if (event.type !== "response.completed") return;
+    socket.off("event", hear);
+    resolve(event.response);
+  };
+  socket.on("event", hear);
+  socket.on("error", reject);
+  socket.send({ ...turn, ...fields });
+});
+const first = await ask({ input: "Look." });
+const { call_id } = first.output.find((item) => item.type === "function_call");
+const input = [{ type: "function_call_output", call_id, output: "nothing" }];
+const second = await ask({ input, previous_response_id: first.id });
+console.log(second.output[0].content[0].text);
+socket.close();
+"""
+
+
+def test_through_the_client_in_typescript(tmp_path: Path) -> None:
+    with running(writer := Writer((call("look", path="a"), "Empty."))) as live:
+        words = ["node", "--input-type=module", "--eval", TYPESCRIPT_LOOP]
+        variables = {"URL": live.url, "TOOL": json.dumps(TOOL)}
+        assert run(words, TYPESCRIPT.folder(), tmp_path, variables).strip() == "Empty."
+        assert writer.prompts[1].startswith(writer.prompts[0]) and "nothing" in writer.prompts[1]
+        live.wait_idle()
 
 
 def test_the_events_are_those_of_the_stream(line: Connection, server: Running) -> None:

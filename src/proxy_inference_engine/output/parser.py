@@ -105,7 +105,8 @@ class AnswerReader:
     def _read_start(self, thinking: Thinking | None, calls: CallSyntax | None) -> Reading[None]:
         """What counts only before any content: reasoning, and calls of families that have no marker for them."""
         source, sink = self._source, self._sink
-        leads = [*self._leads, *(() if thinking is None else (thinking.opening, thinking.closing))]
+        opened = "" if thinking is None else thinking.opening.lstrip()  # space is read by itself
+        leads = [*self._leads, *(() if thinking is None else (opened, thinking.closing))]
         optional = "" if calls is None else calls.optional_begin
         opening = calls.opening if calls is not None and self._is_call_at_start else ""
         while True:
@@ -120,7 +121,7 @@ class AnswerReader:
                 yield from self._read_calls(is_bound=not space or self._is_start_bound)
                 return
             sink.drop_space()
-            if thinking is not None and marker == thinking.opening:
+            if thinking is not None and marker == opened:
                 yield from self._read_reasoning(thinking)
 
     def _read_reasoning(self, thinking: Thinking) -> Reading[None]:

@@ -33,6 +33,7 @@ class ArgumentSyntax:
     item_separator: str = ", "
     key_separator: str = ": "
     quote: str = '"'
+    is_broken: bool = False  # what the template writes of a past call cannot be read as it is meant
 
 
 def derive_arguments(write: Write) -> ArgumentSyntax | None:
@@ -44,7 +45,10 @@ def derive_arguments(write: Write) -> ArgumentSyntax | None:
         return _as_json(found)
     found = _PYTHON.search(text)
     if found is not None:
-        return ArgumentSyntax(found.group(), ArgumentStyle.PYTHON, quote=found[1] or '"')
+        # Some templates put every value in quotes or none, or no comma between arguments.
+        quote = found[1]
+        is_broken = "," not in found.group() or not quote or f"{quote}417{quote}" in (write(_NUMBERS) or "")
+        return ArgumentSyntax(found.group(), ArgumentStyle.PYTHON, quote=quote or '"', is_broken=is_broken)
     return _as_elements(text, write)
 
 

@@ -28,6 +28,7 @@ class DerivedCalls:
     syntax: CallSyntax
     shape: CallShape
     answer_start: str = ""  # what the prompt ends with though every call begins with it
+    is_broken: bool = False  # calls of the past are better written without the template
 
 
 def derive_calls(frame: AnswerFrame) -> DerivedCalls | None:
@@ -38,7 +39,7 @@ def derive_calls(frame: AnswerFrame) -> DerivedCalls | None:
             continue
         syntax = _two_calls(frame, shape, arguments) or _one_call(frame, shape, arguments)
         if syntax is not None:
-            return DerivedCalls(syntax, shape)
+            return DerivedCalls(syntax, shape, is_broken=arguments.is_broken)
         start = _answer_start(frame, shape, arguments)
         syntax = _two_calls(frame.starting_with(start), shape, arguments) if start else None
         if syntax is not None:

@@ -65,6 +65,9 @@ def _fit(format: Format, render: Render, source: str, ends: Sequence[str], keeps
     format = _with_lead(format, frame, shape, "" if derived is None else derived.answer_start)
     if derived is not None:
         fitted = _with_ids(_with_calls(format, derived), frame, shape)
+        if derived.is_broken:
+            keeps_results = not format.must_alternate and _has_role_of_results(render)
+            fitted = replace(fitted, reads_calls=False, reads_results=keeps_results)
         return replace(fitted, name=format.name, calls=format.calls) if keeps_calls else fitted
     if keeps_calls:
         return format

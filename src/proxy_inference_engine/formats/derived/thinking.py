@@ -14,7 +14,7 @@ from proxy_inference_engine.formats.derived.probe import (
     CallShape,
     ProbeMessage,
 )
-from proxy_inference_engine.formats.derived.units import common_start
+from proxy_inference_engine.formats.derived.units import common_start, merged
 from proxy_inference_engine.formats.syntax import Thinking
 
 FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan")  # what templates call it
@@ -52,7 +52,8 @@ def _with_call_gap(block: Thinking, text: str) -> Thinking:
     """`text` has calls behind its reasoning."""
     _, closing, calls = text.partition(THOUGHT)[2].partition(block.closing)
     gap = calls[: len(calls) - len(calls.lstrip())]
-    if not closing or gap == block.gap or block.gap.strip():
+    # Space that the opening has, too, belongs to what leads to a message.
+    if not closing or gap == block.gap or block.gap.strip() or (gap and block.opening.startswith(gap)):
         return block
     return replace(block, call_gap=gap)
 
@@ -83,6 +84,8 @@ def _read(text: str, frame: AnswerFrame) -> Thinking | None:
         return None
     if opening is None or closing is None:
         return _opened_by_prompt(before, to_answer, frame)
+    if frame.lead and before.startswith(frame.prompt) and to_answer.endswith(frame.lead):
+        return _led_elsewhere(before.removeprefix(frame.prompt), to_answer.removesuffix(frame.lead), frame)
     mark = opening[1]
     if "assistant" in mark:  # a message of its own, and the answer another
         mark = _LAST.findall(mark)[-1]
@@ -95,6 +98,11 @@ def _read(text: str, frame: AnswerFrame) -> Thinking | None:
 def _gap(rest: str, space: str, lead: str) -> str:
     """What stands between the end of the block and the answer, or what leads to it."""
     return rest.removesuffix(lead) if lead and rest.endswith(lead) else space
+
+
+def _led_elsewhere(opening: str, closing: str, frame: AnswerFrame) -> Thinking | None:
+    """A message of its own, led to as an answer is but for a word: to=self instead of to=user."""
+    return Thinking(opening, closing, "", "") if merged(opening, frame.lead) else None
 
 
 def _opened_by_prompt(before: str, to_answer: str, frame: AnswerFrame) -> Thinking | None:

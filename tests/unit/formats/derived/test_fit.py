@@ -1,5 +1,6 @@
 """What a template does with turns and tools decides how they are given to it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import Format, ToolPlace, by_name, detect
 from proxy_inference_engine.formats.hermes import HERMES_CALLS
+from proxy_inference_engine.formats.syntax import ArgumentStyle
 from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
 from proxy_inference_engine.prompt.fitting import fit_template
 from proxy_inference_engine.prompt.render import PromptRenderer
@@ -114,6 +116,30 @@ def test_results_stand_in_the_role_that_a_template_has_for_them() -> None:
     assert text(only_users, LOOKED, [TOOL]).endswith("</tool_call><user><tool_response>\nA cat.\n</tool_response>")
     passed_over = listing + LINES.replace("messages %}", "messages if m.role != 'tool' %}")
     assert text(passed_over, LOOKED, [TOOL]).endswith("</tool_call><user><tool_response>\nA cat.\n</tool_response>")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["value | string", "'\"' + value | string + '\"'", "value | tojson"],
+    ids=["no quotes", "only quotes", "no commas"],
+)
+@pytest.mark.parametrize("has_roles", [True, False], ids=["any turns", "strict turns"])
+def test_calls_that_a_template_writes_wrong_are_written_right(value: str, has_roles: bool) -> None:
+    """As the model writes them, in the history too, and results where the template has them."""
+    comma = "" if "tojson" in value else "{{- '' if loop.last else ', ' }}"
+    call = f"{{{{- name + '(' }}}}{{%- for key, value in given.items() %}}{{{{- key + '=' + {value} }}}}"
+    source = template(f"{call}{comma}{{%- endfor %}}{{{{- ')' }}}}", "'['", "']'", "', '")
+    if not has_roles:
+        source = STRICT.removesuffix(LINES) + source
+    format = fitted(source)
+    assert format.calls is not None and format.calls.style is ArgumentStyle.PYTHON
+    assert format.reads_tools and not format.reads_calls
+    arguments = {"at": 'a "b"\nc', "days": 3}
+    turns = [ASK, Interaction.of(Role.ASSISTANT, "", tool_calls=(replace(CALL, arguments=json.dumps(arguments)),))]
+    written = text(source, [*turns, LOOKED[-1]], [TOOL]).partition("<|role|>assistant<|text|>")[2]
+    called, _, result = written.partition("<|stop|>")
+    assert called == '[look(at="a \\"b\\"\\nc", days=3)]'
+    assert result.startswith("<|role|>tool<|text|>A cat." if has_roles else "<|role|>user<|text|><tool_response>")
 
 
 def test_tools_that_need_instructions_get_some() -> None:

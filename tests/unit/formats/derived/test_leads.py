@@ -205,3 +205,32 @@ def test_words_may_open_and_end_a_block() -> None:
     subject = Labels(fitted.format.thinking, starts_in_reasoning=True)
     for items in cuts(itemise("So.\n[FINAL ANSWER]\nFine.", subject)):
         assert parse(subject, items) == Parsed("Fine.", "So.")
+
+
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_a_thought_may_be_a_message_to_oneself(has_tokens: bool) -> None:
+    """It is led to as an answer is, but for a word; what space its first word has counts for the grammar only."""
+    template = (
+        "{%- for m in messages %}"
+        "{%- if m.reasoning_content %}{{- '<|start|>assistant to=self<|message|>' + m.reasoning_content + '<|eom|>' }}"
+        "{%- endif %}{{- '<|start|>' + m.role + (' to=user' if m.role == 'assistant' else '') }}"
+        "{{- '<|message|>' + m.content + '<|eot|>' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}"
+    )
+    format = fit_template(detect(template), template, ByteTokenizer()).format
+    thinking = Thinking(" to=self<|message|>", "<|eom|><|start|>assistant", "", "")
+    assert (format.thinking, format.lead) == (thinking, " to=user<|message|>")
+    thought, fine = f"{thinking.opening}Why?{thinking.closing}", f"{format.lead}Fine."
+    tokens = dict(enumerate(sorted(format.tokens), start=1000)) if has_tokens else {}
+    subject = Labels(format.thinking, leads=format.leads(can_reason=True), trails=format.trails, tokens=tokens)
+    for answer, reasoning in ((thought + fine, "Why?"), (fine, ""), ("Fine.", "")):
+        for items in cuts(itemise(answer, subject)):
+            assert parse(subject, items) == Parsed("Fine.", reasoning)
+    builder = MachineBuilder(format, PieceTokenizer(specials=sorted(format.tokens) if has_tokens else []))
+    chosen = Demand(output=ListedText(("Fine.", "Bad.")))
+    try:
+        for answer in (thought + fine, fine):
+            assert verdict(builder, chosen, answer) in ("ended", "complete")
+        assert verdict(builder, chosen, thought + f"{format.lead}Other") == "refused"
+    finally:
+        builder.close()
