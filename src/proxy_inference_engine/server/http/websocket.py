@@ -103,7 +103,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
             self._wait_for_the_rest(num_held)
 
     def _wait_for_the_rest(self, num_held: int) -> None:
-        """Of a message that has begun. It has to come in time, and its room is the sender's share."""
+        """Set a time for the rest of a message that has begun, and take room for it from the sender's share."""
         if self._deadline is None:
             reason = f"a message did not arrive within {RECEIVE_SECONDS:.0f} seconds"
             self._deadline = self.loop.call_later(RECEIVE_SECONDS, lambda: self._fail(POLICY, reason))

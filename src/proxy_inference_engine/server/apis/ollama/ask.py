@@ -118,7 +118,7 @@ def _demand(wanted: OllamaFormat | None, tools: tuple[Tool, ...], reasoning: Rea
 
 
 def _output(wanted: OllamaFormat | None) -> OutputFormat:
-    """Of a schema what a grammar can bind; the rest is named in a header, as nobody here can ask for strictness."""
+    """The format that is wanted. What no grammar can bind is named in a header: nobody can be strict here."""
     if isinstance(wanted, dict):
         return JsonSchema(wanted, is_strict=False)
     return JsonObject() if wanted else AnyText()
@@ -135,7 +135,7 @@ def make_tools(tools: Sequence[OllamaTool]) -> tuple[Tool, ...]:
 
 
 def _continues(turns: Sequence[Interaction]) -> bool:
-    """In this format a last message of the assistant is the beginning of the answer."""
+    """Whether the answer goes on with the last message: in this format it does where that is the assistant's."""
     last = turns[-1]
     return last.role is Role.ASSISTANT and not last.calls and bool(last.text.strip())
 

@@ -256,7 +256,7 @@ class ChunkWriter:
         return f"{self._start}{before}", f"{after}{self._end}"
 
     def telling_chunk(self, choice: str, told: dict[str, Any]) -> str:
-        """With more fields beside the choices."""
+        """A chunk that has more fields beside its choices."""
         return f"{self._start}{choice}],{dumps(told)[1:-1]}{self._usage_field}}}\n\n"
 
     def last_chunk(self, choice: str, timings: dict[str, float]) -> str:

@@ -73,7 +73,7 @@ def make_reasoning(body: ReasoningFields, model: ServedModel) -> ReasoningWishes
 
 
 class TemplateVariables(NamedTuple):
-    """Of what a client gives the chat template, what that reads, and the names of the rest.
+    """What a client gives the chat template, divided into what that reads and the names of the rest.
 
     Those that only the server may fill are among what is read: the renderer refuses them.
     """
@@ -138,7 +138,7 @@ def _check_limits(body: ReasoningFields) -> None:
 
 
 def _refuse_all(body: ReasoningFields, readable: Set[str]) -> None:
-    """For a family that does not reason; what asks for no reasoning is fine, and so is what its template reads."""
+    """Refuse to reason, for a family that cannot. Who asks for none may, and for what its template reads."""
     asking = {
         SWITCH: body.enable_thinking and SWITCH not in readable,
         "reasoning_budget_tokens": body.reasoning_budget_tokens,
