@@ -4,10 +4,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from proxy_inference_engine.output.events import Ended, TokenLogprob, TopLogprob
+from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.served.stream import Counts
 from proxy_inference_engine.server.http.wire import JsonItems, LongList, dumps
 
@@ -222,6 +223,13 @@ class AnswerHead:
     created: int
     service_tier: str | None = None
     metadata: dict[str, str] | None = None
+
+    @classmethod
+    def of(
+        cls, id_: str, model: ServedModel, service_tier: str | None, metadata: dict[str, str] | None = None
+    ) -> "AnswerHead":
+        """The head of an answer that begins now."""
+        return cls(id_, model.id, model.answerer.info.fingerprint, int(time()), service_tier, metadata)
 
     def fields(self, kind: str) -> dict[str, Any]:
         fields = {
