@@ -1,7 +1,8 @@
 """Microseconds to choose one token and to compute its log-probability: `python -m benchmarks.sampling`.
 
-One thread, made-up logits: few steep ones over a long tail (a nucleus of 0.9 holds about thirty tokens), and flat ones,
-the worst case for top_p. Prints the median and the 99th percentile.
+One thread, made-up logits: few steep ones over a long tail (a nucleus of 0.9 holds about thirty tokens), broad ones
+(more than a thousand, as the bundled model has them at one step in six of a made-up prompt), and flat ones, the worst
+case for top_p. Prints the median and the 99th percentile.
 """
 
 import argparse
@@ -67,6 +68,8 @@ def measure(num_tokens: int) -> list[Timing]:
     steep = [_steep(num_tokens, row) for row in range(_NUM_ROWS)]
     flat = [np.random.default_rng(row).standard_normal(num_tokens, dtype=np.float32) for row in range(_NUM_ROWS)]
     timings = [_timing(name, _sampling_step(sampling, steep)) for name, sampling in _CASES.items()]
+    broad = [_broad(num_tokens, row) for row in range(_NUM_ROWS)]
+    timings.append(_timing("broad: top_p 0.9", _sampling_step(replace(_BASE, top_p=0.9), broad)))
     timings.append(_timing("flat: temperature 1", _sampling_step(_BASE, flat)))
     timings.append(_timing("flat: top_p 0.9", _sampling_step(replace(_BASE, top_p=0.9), flat)))
     timings.append(_timing("logprob", lambda call: logprob_of(steep[call % _NUM_ROWS], 5, 0)))
@@ -79,6 +82,12 @@ def _steep(num_tokens: int, seed: int) -> Logits:
     random = np.random.default_rng(seed)
     falling = 12 - 1.6 * np.log1p(np.arange(num_tokens)) + random.normal(0, 0.5, num_tokens)
     return random.permutation(falling).astype(np.float32)
+
+
+def _broad(num_tokens: int, seed: int) -> Logits:
+    """Logits that fall so slowly that a nucleus of 0.9 ends where probabilities are below 1e-4."""
+    falling = 12 - 1.4 * np.log(np.arange(num_tokens) + 10)
+    return np.random.default_rng(seed).permutation(falling).astype(np.float32)
 
 
 def _sampling_step(sampling: Sampling, rows: Sequence[Logits]) -> Callable[[int], None]:

@@ -200,6 +200,6 @@ def shorten(text: str, length: int = _MAX_WORD) -> str:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """For the end of a message about a word that is none of these: the one that was probably meant, if there is one."""
+    """The end of a message about a word that is none of some names: the one that was probably meant, if any."""
     close = difflib.get_close_matches(word[:_MAX_WORD], list(names), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""

@@ -15,7 +15,8 @@ SOURCE = ROOT / "src" / PACKAGE
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-LEANING = {"Also", "And", "But", "Likewise", "Or", "So"}
+# "And …" leans on a neighbour, "Of …" on the name it stands under.
+LEANING = {"Also", "And", "But", "Likewise", "Or", "So", "As", "By", "It", "Of", "To", "Until", "With", "Without"}
 MIN_LINES_FOR_ONE = 30
 ONE_EACH = {"cli", "formats", "server.apis"}  # a file for each command, family, API
 MIN_WORDS_OF_SAME = 6  # "The same behind it." says nothing alone
@@ -179,7 +180,7 @@ def sizes(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def leaning_docstrings(_module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Those that begin as if one had just read another."""
+    """Those that begin as if one had just read something else: they are the rest of a sentence."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             words = (ast.get_docstring(node) or "").split()
@@ -372,6 +373,8 @@ LONG_FUNCTION = "def f() -> None:\n" + "    x = 1\n" * MAX_FUNCTION_LINES
         ("models.load", "def f() -> None:\n    import json", 0),
         ("engine.engine", 'def f() -> None:\n    """The same behind it."""', 1),
         ("engine.engine", 'class A:\n    """And of those that wait."""', 1),
+        ("engine.engine", 'def f() -> None:\n    """Of the whole answer, about."""', 1),
+        ("engine.engine", 'def f() -> None:\n    """How long the whole answer is, about."""', 0),
         ("engine.engine", 'def f() -> None:\n    """The same model with one of its adapters."""', 0),
         ("engine.engine", LONG_FUNCTION, 1),
         ("engine.engine", LONG_FUNCTION.replace("    x = 1\n", "", 1), 0),

@@ -58,7 +58,7 @@ def fitting(memory_bytes: int, num_gpu_bytes: int) -> list[str]:
 
 
 def no_model(config: Config) -> str:
-    """For a start without a model: nothing is downloaded that nobody asked for."""
+    """What to say at a start without a model: nothing is downloaded that nobody asked for."""
     return "\n".join(
         (
             "pie: there is no model yet. Name one with --model: a GGUF file, a folder with",

@@ -27,7 +27,7 @@ class Offer:
 
     @property
     def output_tokens(self) -> int:
-        """Of one answer: a client that asks for all of the context leaves none for its question."""
+        """The most tokens of one answer: a client that asks for the whole context leaves none for its question."""
         return min(_MAX_OUTPUT, max(256, self.context_tokens // 4))
 
 

@@ -90,7 +90,7 @@ class Fronts:
         self._code = 0
 
     def run(self) -> int:
-        """Until all have ended; the exit code is theirs."""
+        """Run until all front ends have ended; the exit code is theirs."""
         with self._heard_signals():
             self._start(1, is_greeting=True)
             while self._running or self._due:

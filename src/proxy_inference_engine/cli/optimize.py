@@ -42,7 +42,7 @@ def _find(origin: Origin) -> Candidate | None:
 
 
 def _compare(config: Config, prebuilt: Candidate, native: Candidate) -> None:
-    """Without a model to measure with, or where one of them fails, a line says so."""
+    """Measure both. A line says so where there is no model to measure with, or one of the two fails."""
     print("Measuring it, about half a minute: leave the machine alone.", flush=True)
     threads = config.threads or available_cores()
     try:

@@ -26,7 +26,7 @@ def has_color(stream: TextIO | None) -> bool:
 
 
 def paint(text: str, style: Style, stream: TextIO | None = None) -> str:
-    """For stdout, unless another stream is named."""
+    """A text in a style, where the stream shows colours: stdout, unless another is named."""
     if not text or not has_color(sys.stdout if stream is None else stream):
         return text
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"

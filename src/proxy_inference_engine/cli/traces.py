@@ -58,7 +58,7 @@ def _to_collector(endpoint: str | None) -> "Tracing":
 
 
 def _to_logfire() -> "Tracing":
-    """With the token that logfire finds: LOGFIRE_TOKEN, or what `logfire projects use` left in this folder."""
+    """Send traces to Logfire, with the token in LOGFIRE_TOKEN or in what `logfire projects use` left in this folder."""
     import logfire
     from opentelemetry.trace import get_tracer_provider
 

@@ -50,7 +50,7 @@ class ApiKey:
 
     @property
     def line(self) -> str:
-        """As it may stand in a file, without the secret."""
+        """The line of a key as a file has it, without the secret."""
         return f"{self.name}:{_HASHED}{self.digest.hex()}" + (" admin" if self.is_admin else "")
 
 

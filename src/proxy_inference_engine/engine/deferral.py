@@ -23,7 +23,7 @@ class _Order(NamedTuple):
 
 
 class Deferral:
-    """At most one order is under way. `on_lost` hears whose tokens could not be chosen."""
+    """Tokens that a device chooses: at most one order is under way. `on_lost` hears whose could not be chosen."""
 
     def __init__(self, chooser: Chooser, on_lost: Callable[[list[Sequence]], None]) -> None:
         self._chooser = chooser

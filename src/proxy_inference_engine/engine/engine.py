@@ -384,7 +384,7 @@ class StepEngine:
 
     @property
     def num_kv_tokens(self) -> int:
-        """In the slots. Another thread may ask: a gauge need not be exact."""
+        """How many tokens have KV in the slots. Another thread may ask: a gauge need not be exact."""
         return sum(sequence.num_computed for sequence in list(self.scheduler.running))
 
     @property

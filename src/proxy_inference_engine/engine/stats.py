@@ -109,7 +109,7 @@ class Stats:
 
 
 def total(stats: Iterable[Stats]) -> Stats:
-    """Of several together: what was counted adds up, and the oldest heartbeat counts."""
+    """The stats of several engines as one: what was counted adds up, and the oldest heartbeat counts."""
     parts = list(stats)
     if len(parts) == 1:
         return parts[0]

@@ -191,7 +191,7 @@ class Supervisor:
         self._run(self.life)
 
     def _run(self, first: EngineLife) -> None:
-        """From one life to the next, until there is none."""
+        """Live one life after another, until there is none."""
         first.pulse.begin()
         life: EngineLife | None = first
         while life is not None:

@@ -127,7 +127,7 @@ class Engines:
 
     @property
     def facts(self) -> FarFacts | None:
-        """Of the first that ever said something, those that are up before others."""
+        """What the first engine says that ever said something; those that are up go before others."""
         by_state = sorted(self.all, key=lambda engine: not engine.is_up)
         return next((engine.facts for engine in by_state if engine.facts is not None), None)
 

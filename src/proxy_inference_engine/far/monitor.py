@@ -168,7 +168,7 @@ def _endpoint(engine: FarEngine) -> FarEndpoint:
 
 
 def read_load(metrics: str) -> FarLoad:
-    """Of all engines behind one address together."""
+    """The load of all engines behind one address together."""
     found: dict[str, list[float]] = {}
     for name, value in _GAUGE.findall(metrics):
         found.setdefault(name, []).append(float(value))

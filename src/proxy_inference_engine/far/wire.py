@@ -237,7 +237,7 @@ def read_scored(body: bytes, request: Request) -> ScoredAnswer:
 
 
 def _prompt_logprob(token_id: int, written: FarJson | None, num_top: int) -> Logprob | None:
-    """Of one token of a prompt; the first has none."""
+    """The log-probability of one token of a prompt; the first has none."""
     if written is None:
         return None
     found = {int(each): value["logprob"] for each, value in written.items()}

@@ -80,7 +80,7 @@ def allot_by(facts: ModelFacts, config: Config, max_bytes: int) -> Allotment:
 
 
 def read_facts(config: Config) -> ModelFacts:
-    """Of the configured model with its adapters, what encodes images and what drafts for it. Raises StartupError."""
+    """What the files of the configured model say, with adapters, image encoder and draft model. Raises StartupError."""
     file = resolve(config.model, config.cache_dir)
     facts = _of_file(file, can_convert=config.convert_weights == "auto")
     further = 0
@@ -99,7 +99,7 @@ def read_facts(config: Config) -> ModelFacts:
 
 
 def read_words(file: ModelFile) -> WordFacts:
-    """Without a look at weights. Raises StartupError."""
+    """What a model's files say beside its weights, which are not looked at. Raises StartupError."""
     if file.kind == "safetensors":
         whole = read_optional(file.path / CONFIG)
         config = whole["text_config"] if isinstance(whole.get("text_config"), dict) else whole
@@ -124,7 +124,7 @@ def _of_gguf(path: Path, *, can_convert: bool) -> ModelFacts:
 
 
 def gguf_facts(header: GgufHeader, num_bytes: int, *, can_convert: bool) -> ModelFacts:
-    """Of weights that have so many bytes as a file."""
+    """What the header of a GGUF file of so many bytes says."""
     if can_convert and is_slow_layout(header, num_bytes):
         num_bytes = int(num_bytes * MAX_GROWTH)
     architecture = header.word("general.architecture") or ""
@@ -144,7 +144,7 @@ def _of_folder(folder: Path) -> ModelFacts:
 
 
 def folder_facts(whole: Json, num_bytes: int) -> ModelFacts:
-    """Of the config.json of weights in safetensors that have so many bytes."""
+    """What the config.json of safetensors of so many bytes says."""
     config = whole["text_config"] if isinstance(whole.get("text_config"), dict) else whole
 
     def number(key: str, default: int = 0) -> int:

@@ -55,7 +55,7 @@ def fit(
     taken_bytes: int = 0,
     connect: ConnectHub = Hub.from_environment,
 ) -> Fit:
-    """Of the configured model, and of what drafts for it where that is here as well.
+    """Whether the configured model fits, with the one that drafts for it where that is here as well.
 
     `room_bytes` None: what is free in memory now. `is_shared`: the room is one for several models, as in a pool,
     of which others keep `taken_bytes`.
@@ -110,7 +110,7 @@ def _no_engine(config: Config, found: _Found) -> str | None:
 
 
 def _alone(facts: ModelFacts, config: Config, room: int) -> Allotment:
-    """As the only model: it takes what it finds, up to shares of what its weights leave."""
+    """What a model gets that is the only one: what it finds, up to shares of what its weights leave."""
     free = max(0, room - facts.weight_bytes)
     cache = config.cache_memory
     if cache is None:

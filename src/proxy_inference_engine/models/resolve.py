@@ -69,7 +69,7 @@ def resolve(name: str | None, cache_dir: Path | None = None) -> ModelFile:
 
 
 def resolve_words(name: str | None, cache_dir: Path | None = None) -> ModelFile:
-    """As `resolve`, of a model that is computed elsewhere: the weights need not be here. Raises StartupError."""
+    """The file of a model that is computed elsewhere: its weights need not be here. Raises StartupError."""
     path = Path(name or "").expanduser()
     if name and (path / WORDS).is_file():
         return ModelFile(path, path.resolve().name, is_bundled=False, kind="safetensors")
@@ -96,7 +96,7 @@ def find_mmproj(name: str | None, file: ModelFile) -> Mmproj | None:
 
 
 def best_mmproj(paths: Iterable[AnyPath]) -> AnyPath | None:
-    """Of one model's mmproj files in several precisions, told by the last word of names like mmproj-model-f16.gguf."""
+    """The best of one model's mmproj files. The last word of a name like mmproj-model-f16.gguf is its precision."""
 
     def rank(path: AnyPath) -> int:
         last = path.stem.lower().replace(".", "-").rpartition("-")[2]

@@ -28,7 +28,7 @@ class EngineLoader:
         self._images = images
 
     def share(self, max_bytes: int) -> int:
-        """From now on there are several models, under this budget; what is loaded already has its memory beside it."""
+        """Have several models under this budget from now on; what is loaded already has its memory beside it."""
         self.max_bytes = max_bytes
         return max_bytes
 
@@ -45,7 +45,7 @@ class EngineLoader:
         await asyncio.to_thread(give_back)
 
     def load_now(self, entry: PoolEntry, watcher: Watcher) -> tuple[ServedModel, int]:
-        """Before the event loop runs: the model and its bytes. Raises StartupError."""
+        """Load a model before the event loop runs: the model and its bytes. Raises StartupError."""
         allotment = self._allot(entry)
         return self._serve(entry, watcher, allotment), 0 if allotment is None else allotment.num_bytes
 

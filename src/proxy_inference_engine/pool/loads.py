@@ -123,7 +123,7 @@ class Loads:
                 await asyncio.wait_for(self._freed.wait(), _PATIENCE_SECONDS)
 
     def _has_former(self, member: Member) -> bool:
-        """It may be listed no more itself by now; then those that were retired after it wait for it."""
+        """Whether a retired member of the same name goes first. The member may be retired by now itself."""
         before = takewhile(lambda each: each is not member, self._retired)
         return any(each.id == member.id for each in before)
 
@@ -258,7 +258,7 @@ class Loads:
         self._begin(self._unload_idle(member))
 
     async def _unload_idle(self, member: Member) -> None:
-        """It may have been used or pinned before it is its turn; where it was used its time has begun again."""
+        """Unload a member whose time is up, unless it was used or pinned meanwhile: a use begins its time again."""
         async with self._turn:
             if member.is_idle and not member.is_pinned and member not in self._timers:
                 await self._unload(member)

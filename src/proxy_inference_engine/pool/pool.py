@@ -246,7 +246,7 @@ class ModelPool:
         return all(model.answerer.is_ready for model in self.loaded())
 
     def stats(self) -> dict[str, Stats]:
-        """By model, with what it had counted when it was last unloaded."""
+        """The stats of each model, with what it had counted when it was last unloaded."""
         found = dict(self._loads.gone)
         for member in self._loads.everyone:
             found.setdefault(member.id, Stats())

@@ -66,7 +66,7 @@ class PoolReload:
         return config, entries
 
     async def _budget(self, config: Config, entries: list[PoolEntry]) -> int | None:
-        """As at the start; what is loaded by now is a part of it."""
+        """The budget of memory, found as at the start; what is loaded by now is a part of it."""
         if config.memory is not None and len(entries) > 1:
             await self._count_uncounted(config.memory)
             return config.memory

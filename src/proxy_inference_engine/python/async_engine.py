@@ -31,7 +31,7 @@ class AsyncChatStream(Generic[T]):
                     yield event.text
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Of every round. Closing the generator stops the engine. Raises PieError."""
+        """The events of every round. Closing the generator stops the engine. Raises PieError."""
         while True:
             stream, self._rounds.ignored = await self._model.ask(self._rounds.body())
             try:

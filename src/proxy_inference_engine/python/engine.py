@@ -93,7 +93,7 @@ class ChatStream(Generic[T]):
                     yield event.text
 
     def events(self) -> Generator[Event, None, None]:
-        """Of every round. Closing the generator stops the engine. Raises PieError."""
+        """The events of every round. Closing the generator stops the engine. Raises PieError."""
         while True:
             stream, self._rounds.ignored = self._loop.run(self._model.ask(self._rounds.body()))
             try:
@@ -140,12 +140,12 @@ class Engine:
 
     @classmethod
     def of(cls, config: Config, watcher: Watcher | None = None) -> "Engine":
-        """Of a configuration that was read elsewhere. Raises StartupError."""
+        """An engine with a configuration that was read elsewhere. Raises StartupError."""
         return cls.over(LocalModel.load(config, watcher))
 
     @classmethod
     def over(cls, model: LocalModel) -> "Engine":
-        """Over a model that is loaded already; closing the engine closes it."""
+        """An engine over a model that is loaded already; closing the engine closes it."""
         engine = cls.__new__(cls)
         engine._begin(model)
         return engine

@@ -25,7 +25,7 @@ class UntitledSchema(GenerateJsonSchema):
 
 
 class ResultShape(Generic[T]):
-    """From a Pydantic model or any type that Pydantic knows, a JSON Schema, or a format as the chat API has it."""
+    """What an answer is to be: any type that Pydantic knows, a JSON Schema, or a format as the chat API has it."""
 
     def __init__(self, wanted: "type[T] | Mapping[str, Any]") -> None:
         self._adapter: TypeAdapter[T] | None = None

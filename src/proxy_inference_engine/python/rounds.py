@@ -95,7 +95,7 @@ class ChatRounds(Generic[T]):
         self._messages.append({"role": "tool", "tool_call_id": call.id, "content": as_text(result)})
 
     def answer(self) -> ChatAnswer[T]:
-        """After the last round. Raises IncompleteAnswer, and RuntimeError before."""
+        """The whole answer, after the last round. Raises IncompleteAnswer, and RuntimeError before."""
         last = self._current
         if last.ended is None:
             raise RuntimeError("the answer is not whole yet: read the stream to its end first")

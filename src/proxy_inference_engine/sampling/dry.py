@@ -67,7 +67,7 @@ class DryPenalty:
 
 
 def match_lengths(token_ids: Sequence[int], breakers: frozenset[int]) -> list[int]:
-    """For each token: how many tokens up to it equal the last tokens, counted back to the last breaker; 0 for the last.
+    """How many tokens up to each equal the last tokens, counted back to the last breaker; 0 for the last.
 
     The Z-algorithm on the reversed text, so that a long prompt of one repeated token takes no longer than another.
     """

@@ -24,7 +24,7 @@ class Mirostat:
         self._most = 2 * sampling.mirostat_tau  # bits of surprise that are let through
 
     def keep(self, weights: Weights) -> Indices:
-        """At least the most likely."""
+        """The tokens that do not surprise too much; at least the most likely."""
         if self._version == 1:
             return top_k(weights, self._num_kept(weights))
         floor = 2.0 ** -min(max(self._most, 0.0), 100.0) * float(weights.sum())

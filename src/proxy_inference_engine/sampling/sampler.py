@@ -36,7 +36,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _STREAMS_PER_POSITION = 4
 _BLOCK = 256
-_NUCLEUS_FLOOR = 1e-4  # a probability above which the nucleus lies at most steps
+_NUCLEUS_FLOORS = (1e-4, 3e-5)  # probabilities: at most steps the nucleus lies above the first, at nearly all above one
 _MAX_CANDIDATES = 4096
 
 
@@ -328,15 +328,18 @@ def draw_nucleus(weights: Weights, total: float, share: float, number: float) ->
     only some belong. After a forward pass no code is in the caches: every call costs, those of NumPy's functions in
     Python most of all. So this has few of them, and methods and ufuncs only (`docs/log.md`).
     """
-    candidates = (weights >= _NUCLEUS_FLOOR * total).nonzero()[0]
-    if candidates.size > _MAX_CANDIDATES:
-        return None
-    found = weights.take(candidates)
-    ordered = found.copy()
-    ordered.sort()
-    ordered = ordered[::-1]
-    last = int(ordered.cumsum(dtype=np.float64).searchsorted(share * total))
-    if last >= ordered.size:
+    for floor in _NUCLEUS_FLOORS:
+        candidates = (weights >= floor * total).nonzero()[0]
+        if candidates.size > _MAX_CANDIDATES:
+            return None
+        found = weights.take(candidates)
+        ordered = found.copy()
+        ordered.sort()
+        ordered = ordered[::-1]
+        last = int(ordered.cumsum(dtype=np.float64).searchsorted(share * total))
+        if last < ordered.size:
+            break
+    else:
         return None
     kept = (found >= ordered[last]).nonzero()[0]
     if kept.size > last + 1:

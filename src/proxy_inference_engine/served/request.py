@@ -114,7 +114,7 @@ def check_text(texts: Sequence[str], tokenizer: Tokenizer, max_tokens: int, para
 
 
 def least_tokens(texts: Sequence[str], tokenizer: Tokenizer, max_tokens: int) -> int:
-    """As many tokens as the texts have at least, where that is enough to know that they are too long; else 0."""
+    """How many tokens the texts have at least, where that is enough to know that they are too long; else 0."""
     num_chars, num_usual = sum(map(len, texts)), _USUAL_CHARS * max_tokens
     if num_chars <= num_usual:
         return 0
@@ -132,7 +132,7 @@ def check_countable(num_chars: int, context_tokens: int, param: str) -> None:
 
 
 def cut_hopeless(text: str, max_tokens: int) -> str:
-    """Without what is surely behind the last token that matters."""
+    """A text but for what is surely behind the last token that matters."""
     return text[: _USUAL_CHARS * max_tokens]
 
 
@@ -167,7 +167,7 @@ def _bounded(ask: Ask, num_asks: int) -> Ask:
 
 
 def check_logprobs(asks: Sequence[Ask], requests: Sequence[Request]) -> None:
-    """Before anything is computed. Raises InvalidRequest."""
+    """Refuse more log-probabilities than can be kept, before anything is computed. Raises InvalidRequest."""
     total = sum(_num_logprobs(ask, request) for ask, request in zip(asks, requests, strict=True))
     if total <= MAX_LOGPROBS:
         return
@@ -187,5 +187,5 @@ def _num_logprobs(ask: Ask, request: Request) -> int:
 
 
 def _width(ask: Ask, num_top: int | None) -> int:
-    """Of one token: how many are written, as often as they are."""
+    """How many log-probabilities are written for one token, counted as often as they are."""
     return 0 if num_top is None else (1 + num_top) * ask.num_writings

@@ -11,7 +11,7 @@ _SHARE_LEFT = 8  # of the context: room for the answer where the client names no
 
 
 def shortened(turns: Turns, count: Callable[[Turns], int], max_tokens: int | None, context_tokens: int) -> Turns:
-    """Without as few of the oldest turns as leave room for an answer; the last turn always stays.
+    """The turns that are left when as few of the oldest go as leave room for an answer; the last one always stays.
 
     `count` has the tokens of a conversation.
     """
@@ -27,7 +27,7 @@ def shortened(turns: Turns, count: Callable[[Turns], int], max_tokens: int | Non
 
 
 def with_fewer_images(turns: Turns, most: int) -> Turns:
-    """Without as many of the oldest turns as have more images than `most`; the last turn always stays."""
+    """The turns that are left when the oldest go until there are `most` images or fewer; the last one always stays."""
     groups = whole_turns(turns)
     num_dropped, num_images = 0, len(image_parts(turns))
     while num_images > most and num_dropped < len(groups) - 1:

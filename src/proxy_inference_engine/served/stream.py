@@ -169,12 +169,12 @@ class AnswerStream:
 
     @property
     def num_tokens(self) -> int:
-        """Of all choices, also of those that have not ended."""
+        """How many tokens all choices have, also those that have not ended."""
         open_ones = (pipeline.num_tokens for pipeline in self._pipelines if not pipeline.is_over)
         return self.counts.num_tokens + sum(open_ones)
 
     def place(self) -> Place | None:
-        """In the line; None: it does not wait, or nobody knows."""
+        """Where it stands in the line; None: it does not wait, or nobody knows."""
         return self._streams[0].place()
 
     def cancel(self) -> None:
@@ -255,7 +255,7 @@ class AnswerStream:
 
 
 def _parts(items: list[Item]) -> Sequence[list[Item]]:
-    """In order. A prompt that was scored is apart: reading that takes long."""
+    """Items in parts, in order. A prompt that was scored is apart: reading that takes long."""
     if len(items) == 1:  # nearly always
         return (items,)
     return list(_cut(items))

@@ -206,7 +206,7 @@ def open_store(config: Config) -> Store:
 
 
 def open_sealer(config: Config, store: Store) -> Sealer:
-    """With the key that is kept between runs: in the store where other servers share it. Raises StartupError."""
+    """A sealer whose key outlives this run; it is in the store where other servers share that. Raises StartupError."""
     if config.store_url is not None:
         return Sealer.of_key(store.secret("sealing", Sealer.new_key()))
     return Sealer.in_folder(config.data_dir)

@@ -44,6 +44,6 @@ class UsageKeeper:
             _logger.warning("what keys have used was not stored: %s", error.message)
 
     async def totals(self) -> dict[str, KeyUsage]:
-        """Of all time, and of all servers on the same file. Raises StoreError."""
+        """What each key has used so far, on all servers that share the store. Raises StoreError."""
         await self.save()
         return await self._store.usage()

@@ -77,7 +77,7 @@ class ArgumentGrammar:
             raise InvalidDemand(f"the schema of tool {tool.name!r}: {TOO_MUCH}", "tool", index) from None
 
     def _listed(self, tool: Tool) -> str:
-        """Of a tool that is not strict, what contradicts itself is left out."""
+        """The rule for a tool's arguments. What contradicts itself is left out, unless the tool is strict."""
         schema = _input_schema(tool) if tool.kind is ToolKind.CUSTOM else tool.parameters or _NONE
         schema = _as_object(schema)
         try:

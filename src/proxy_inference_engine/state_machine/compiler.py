@@ -163,7 +163,7 @@ def _below(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _num_alternatives(schema: Any, depth: int) -> int:
-    """Of what a schema says of one value; what a reference stands for is not opened, so it is many beside others."""
+    """How many alternatives a schema has. A reference is not opened: beside other parts it counts as many."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return 1
     result = sum(_num_alternatives(option, depth + 1) for option in schema.get("anyOf", ())) or 1
@@ -215,7 +215,7 @@ class Findings:
 
 
 def _key(grammar: str) -> bytes:
-    """Not the text itself, which may be a megabyte."""
+    """What a grammar is known by: not the text itself, which may be a megabyte."""
     return hashlib.sha256(grammar.encode()).digest()
 
 

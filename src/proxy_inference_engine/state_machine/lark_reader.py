@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 def parts_of(definition: str) -> list[Part]:
-    """Without comments and spaces. Raises InvalidDemand where JSON was to follow and does not."""
+    """The parts of a grammar but comments and spaces. Raises InvalidDemand where JSON was to follow and does not."""
     return list(_parts(definition))
 
 

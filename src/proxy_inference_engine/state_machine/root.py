@@ -163,7 +163,7 @@ def root_rule(lark: Lark, format: Format, root: Root, bodies: RootBodies) -> str
 
 
 def rest_rule(lark: Lark, format: Format, root: Root, bodies: RootBodies) -> str:
-    """From the forced end of the reasoning on, for a root that may reason."""
+    """What follows from the forced end of the reasoning on, where a root may reason."""
     after = replace(root, reasoning=None)
     if format.channels is not None:
         closing = f"{lark.spell(format.channels.end)} {lark.spell(format.channels.restart)}"
@@ -202,7 +202,7 @@ def _answer(lark: Lark, format: Format, calls: CallRules | None, root: Root, bod
 
 
 def _thought(lark: Lark, format: Format, calls: CallRules | None, root: Root, answer: str) -> str:
-    """From inside the reasoning to the end; with tools active, a call's opening ends the reasoning as well."""
+    """What follows inside the reasoning, up to the end; with tools active, a call's opening ends the reasoning too."""
     thinking, syntax = format.thinking, format.calls
     assert thinking is not None
     gap = _gap(lark, thinking, root)

@@ -74,7 +74,7 @@ def regex_size(definition: str, *, is_spaced: bool = False) -> int:
 
 
 def lark_size(parts: list[Part]) -> int:
-    """Of the largest rule, others written out in it; a rule inside itself counts once."""
+    """The size of the largest rule with others written out in it; a rule inside itself counts once."""
     bodies = rules_of(parts)
     known: dict[str, int] = {}
     for name in bodies:

@@ -143,7 +143,7 @@ class Lark:
         return f"{lazy} {ending}".rstrip()
 
     def stop_forcing(self) -> None:
-        """For what a client wrote: looking for forced bytes never ends in grammars such as /x+/{2,3}."""
+        """Have no bytes forced, where a client wrote the grammar: in /x+/{2,3} the search for them never ends."""
         self._options = '%llguidance {"no_forcing": true}\n'
 
     def nested(self, definition: str) -> str:

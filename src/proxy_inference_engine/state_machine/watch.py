@@ -110,7 +110,7 @@ class ValueWatch:
         self._read(self._guard.tokens[self._spelling].token_bytes(token_id))
 
     def held_ids(self, allowed: NDArray[np.bool_]) -> list[int]:
-        """Of the tokens that are allowed, those that would write a key once more."""
+        """The tokens, of those allowed, that would write a key once more."""
         if self._place is _Place.OUTSIDE or not any(frame.keys for frame in self._frames):
             return []
         tokens = self._guard.tokens[self._spelling]
@@ -118,7 +118,7 @@ class ValueWatch:
         return [*repeating, *self._ending_ids(tokens)]
 
     def wrong_ids(self, allowed: NDArray[np.bool_]) -> list[int]:
-        """Of the tokens that are allowed, those after which items are equal, or nothing else is left to come."""
+        """The tokens, of those allowed, after which items are equal, or nothing else is left to come."""
         if self._shape is None or self._place is _Place.OUTSIDE:
             return []
         tokens = self._guard.tokens[self._spelling]
@@ -144,7 +144,7 @@ class ValueWatch:
                     yield from token_ids if self._key + rest in keys else ()
 
     def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "ValueWatch"]]:
-        """Of some tokens those that are allowed, and the walk after each."""
+        """The tokens, of those given, that are allowed, and the walk after each."""
         return ((one, self._after(one)) for one in token_ids[allowed[token_ids]].tolist())
 
     def _after(self, token_id: int) -> "ValueWatch":

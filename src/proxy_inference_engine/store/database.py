@@ -28,7 +28,7 @@ class Rows(Protocol):
 
 
 class StoreConnection(Protocol):
-    """In autocommit until a transaction begins. Values stand for `?`, or for `:name`."""
+    """A connection, in autocommit until a transaction begins. Values stand for `?`, or for `:name`."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -64,7 +64,7 @@ class Database(Protocol):
 
     @property
     def run(self) -> Run | None:
-        """Of this process. None: no other process can use it."""
+        """This process's run. None: no other process can use the database."""
         ...
 
     def prepare(self) -> None:
@@ -84,7 +84,7 @@ class Database(Protocol):
         ...
 
     def batch(self, connection: StoreConnection) -> AbstractContextManager[None]:
-        """Around statements of a transaction: none has to be answered before the next is sent, unless it is read."""
+        """Wraps statements of a transaction: none has to be answered before the next is sent, unless it is read."""
         ...
 
     def commit(self, connection: StoreConnection) -> None:
@@ -95,11 +95,11 @@ class Database(Protocol):
     def may_tidy(self) -> bool: ...
 
     def tidying(self, connection: StoreConnection) -> AbstractContextManager[None]:
-        """Around a transaction that may be lost: it tidies, and would be done again."""
+        """Wraps a transaction that may be lost: it tidies, and would be done again."""
         ...
 
     def recover(self, connection: StoreConnection, error: Exception, *, frees: bool) -> bool:
-        """After writes failed and were rolled back: whether they may succeed now. `frees`: they only delete."""
+        """Go on after writes failed and were rolled back: whether they may succeed now. `frees`: they only delete."""
         ...
 
     def is_of_one(self, error: Exception) -> bool:

@@ -20,7 +20,7 @@ class Reader(Protocol):
 
 
 class Readers:
-    """As many threads as the database lets read at once."""
+    """Threads that read, as many as the database lets read at once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

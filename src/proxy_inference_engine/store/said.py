@@ -48,7 +48,7 @@ class RunNews(NamedTuple):
 
 
 def add_said(connection: StoreConnection, run: str, news: Mapping[ResponseId, NewFrames]) -> RunNews:
-    """To those that are not finished; what is told of the others comes too late."""
+    """Add what responses said that are not finished; for the others it comes too late."""
     found = connection.execute(f"SELECT owner, id, seq, is_cancelled FROM objects WHERE {_OF_RUN}", (run,)).fetchall()
     places = {ResponseId(owner, id_): seq for owner, id_, seq, _ in found}
     rows = [(places[each], new.first, _packed(new.frames)) for each, new in news.items() if each in places]
@@ -60,7 +60,7 @@ def add_said(connection: StoreConnection, run: str, news: Mapping[ResponseId, Ne
 
 
 def read_said(connection: StoreConnection, which: ResponseId, first: int) -> tuple[SaidSoFar, str] | None:
-    """With the run that makes it. None: there is no such response."""
+    """What a response has said so far, and the run that makes it. None: there is no such response."""
     found = connection.execute(
         f"SELECT seq, status, run FROM objects WHERE {_IS_RESPONSE} AND body IS NOT NULL", which._asdict()
     ).fetchone()

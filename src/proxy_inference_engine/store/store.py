@@ -248,7 +248,7 @@ class Store:
         await _acknowledged(self._writer.submit(lambda c: add_usage(c, usage), owners=()))
 
     async def usage(self) -> dict[str, KeyUsage]:
-        """Of all keys, and all servers on this store."""
+        """What every key has used, on all servers of this store."""
         return await _acknowledged(self._reader.submit(read_usage))
 
     async def _remove(self, key: Key) -> bool:

@@ -110,6 +110,17 @@ def test_the_short_draw_is_the_same_as_the_long_way(num: int, share: float, spre
     assert num_answers == 50 or spread == 0 or num == 5000
 
 
+def test_a_broad_nucleus_is_drawn_the_short_way_too() -> None:
+    """One of more than a thousand tokens, the last of which have a probability below 1e-4."""
+    random = np.random.default_rng(2)
+    for _ in range(20):
+        weights = random.permutation((np.arange(49_152) + 10.0) ** -1.4).astype(np.float32)
+        total, number = float(weights.sum()), float(random.random())
+        kept = filters.top_p(weights, 0.9, total)
+        assert kept.size > 1024 and weights[kept].min() < 1e-4 * total
+        assert draw_nucleus(weights, total, 0.9, number) == kept[draw(weights[kept], number)]
+
+
 def test_equals_at_the_border_of_the_nucleus_take_the_long_way() -> None:
     weights = np.array([1, 4, 1, 1], np.float32)
     assert draw_nucleus(weights, 7.0, 0.6, 0.5) is None  # one of the three ones belongs

@@ -31,7 +31,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTimes:
-    """Of one answer, in seconds since the load began, which is when its clients were let go."""
+    """When one answer began and ended, in seconds since the clients of its load were let go."""
 
     began: float
     first: float

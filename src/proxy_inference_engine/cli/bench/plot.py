@@ -92,7 +92,7 @@ def _diagram(diagram: Diagram, results: Sequence[LoadResult]) -> Iterator[str]:
 
 
 def round_up(value: float) -> float:
-    """To a number that reads well at the top of an axis: 1, 2 or 5, and noughts."""
+    """The next number that reads well at the top of an axis: 1, 2 or 5, and noughts."""
     scale = 1.0
     while scale < value:
         for factor in (1, 2, 5):

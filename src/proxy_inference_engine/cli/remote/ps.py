@@ -64,7 +64,7 @@ def _members(members: list[dict[str, Any]]) -> str:
 
 
 def _held(member: dict[str, Any]) -> int:
-    """Of one that is alone nobody keeps count: it has what it needs."""
+    """The bytes that a model holds. Nobody counts those of one that is alone: it has what it needs."""
     held: int = member["memory_bytes"] or (member.get("needs_bytes") or 0) * (member["state"] == "ready")
     return held
 

@@ -51,7 +51,7 @@ def read_setting(name: str, text: str) -> tuple[str, Any]:
 
 
 def read_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Of `NAME=VALUE` words. Raises PieError."""
+    """Settings from `NAME=VALUE` words. Raises PieError."""
     found = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -25,19 +25,19 @@ Saying = Event | AnswerEnd
 class Partner(Protocol):
     @property
     def name(self) -> str:
-        """Of the model."""
+        """The model's name."""
         ...
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """Where the model is, in words."""
         ...
 
     @property
     def context_tokens(self) -> int | None: ...
 
     def names(self) -> list[str]:
-        """Of the models that `choose` takes, as far as they are known."""
+        """The names that `choose` takes, as far as they are known."""
         ...
 
     def choose(self, name: str) -> None:

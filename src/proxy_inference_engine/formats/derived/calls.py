@@ -90,7 +90,7 @@ def _two_calls(frame: AnswerFrame, shape: CallShape, arguments: ArgumentSyntax) 
 
 
 def _one_call(frame: AnswerFrame, shape: CallShape, arguments: ArgumentSyntax) -> CallSyntax | None:
-    """For a template that takes one call of a turn."""
+    """The syntax of calls where a template takes one call of a turn."""
     parts = _parts(frame, shape, NAMES[:1], arguments)
     if parts is None:
         return None

@@ -59,7 +59,7 @@ class Blobs:
         return sum(file.size - self._num_present(file) for file in {file.digest: file for file in files}.values())
 
     def check_space(self, files: tuple[RemoteFile, ...]) -> None:
-        """Before the first byte: raises StartupError where the disk has no room for the files."""
+        """Raises StartupError where the disk has no room for the files. Call before the first byte is fetched."""
         wanted = self.num_missing_bytes(files)
         there = next(folder for folder in (self._blobs, *self._blobs.parents) if folder.exists())
         free = shutil.disk_usage(there).free

@@ -55,7 +55,7 @@ def _of_gguf(reader: "_RangeReader", plan: Plan, *, can_convert: bool) -> Remote
 
 
 def _header(reader: "_RangeReader", file: RemoteFile) -> GgufHeader:
-    """As much of it as says what is wanted: more is asked for until that is there."""
+    """The header of a file, as much of it as says what is wanted: more is asked for until that is there."""
     num_bytes = _FIRST_BYTES
     while True:
         data = reader.beginning(file, min(num_bytes, file.size))

@@ -44,7 +44,7 @@ class Hub:
 
     @classmethod
     def from_environment(cls) -> "Hub":
-        """With the variables of Hugging Face's own tools: https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"""
+        """The hub that the variables of Hugging Face's own tools name: https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"""
         return cls(os.environ.get("HF_ENDPOINT", "").strip() or _PUBLIC, _find_token())
 
     def list_files(self, name: HubName) -> Listing:

@@ -19,7 +19,7 @@ MAX_FAILURES = 5  # one after the other, without a byte between them
 
 
 def large_bytes() -> int:
-    """From how many on several connections are worth it."""
+    """The size from which on several connections are worth it."""
     return 2 * PIECE_BYTES
 
 

@@ -45,7 +45,7 @@ def load_engine(config: Config, watcher: Watcher | None = None, *, is_alone: boo
 
 
 def share_processor(config: Config) -> None:
-    """Before a model is loaded beside which there may be others: those on the processor take turns, pass by pass.
+    """Have models on the processor take turns, pass by pass. Call before a model is loaded that may get neighbours.
 
     Raises StartupError.
     """

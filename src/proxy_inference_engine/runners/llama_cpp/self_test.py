@@ -131,6 +131,6 @@ def _write_model(path: Path) -> None:
 
 
 def _numbers(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Without a pattern that would hide a shift, and the same everywhere."""
+    """Numbers that are the same on every machine, with no pattern that would hide a shift."""
     places = np.arange(np.prod(shape), dtype=np.float64)
     return (np.modf(np.sin(places * 12.9898 + seed) * 437.585)[0] / 2).astype(np.float32)

@@ -101,7 +101,7 @@ _PART = re.compile(r"(?P<stem>.*)-00001-of-(?P<count>\d{5})\.gguf")
 
 
 def check_soundness(path: Path) -> None:
-    """Of a file, and of the other parts of it. Raises StartupError, which names what cannot be."""
+    """Check a file and the other parts of it. Raises StartupError, which names what cannot be."""
     for each in (path, *_other_parts(path)):
         try:
             _check(read_header(each), each.stat().st_size)

@@ -60,7 +60,7 @@ class Comparison(NamedTuple):
 
 
 def measure(candidate: Candidate, weights: Path, threads: int) -> Speed:
-    """In a process of its own. Raises ValueError where the library cannot be used."""
+    """Measure a library in a process of its own. Raises ValueError where it cannot be used."""
     words = [candidate.origin, str(candidate.path), str(weights), str(threads)]
     answer = subprocess.run([sys.executable, "-m", __name__, *words], capture_output=True, text=True)
     if answer.returncode != 0:

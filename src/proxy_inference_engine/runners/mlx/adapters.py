@@ -120,7 +120,7 @@ def _target(module: nn.Module) -> _Target:
 
 
 def _checked(name: str, parts: Mapping[str, AdapterPart], targets: Mapping[str, _Target]) -> dict[str, AdapterPart]:
-    """By the model's own paths. Raises StartupError for a layer that this model does not have."""
+    """The parts by the model's own paths. Raises StartupError for a layer that this model does not have."""
     checked = {}
     for given, part in parts.items():
         path = next((each for each in (given, f"language_model.{given}") if each in targets), None)

@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
     @property
     def last(self) -> Numbers:
-        """Of every row the last token that counts, among those of all rows."""
+        """The index of each row's last token that counts, among the tokens of all rows."""
         return np.arange(0, self.num_rows * self.width, self.width, dtype=np.int32) + self.counts - 1
 
     @property
@@ -81,7 +81,7 @@ def row_ids(row: Row) -> mx.array:
 
 
 def ordinary_ids(num_tokens: int, count: int) -> list[int]:
-    """For trials of a model whose texts nobody knows: tokens from the middle of its vocabulary.
+    """Tokens from the middle of a vocabulary, to try out a model whose texts nobody knows.
 
     At its ends are control tokens, and after some of those in a row, which no text has, a model's logits are little
     more than rounding errors.

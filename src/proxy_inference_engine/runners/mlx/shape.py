@@ -28,7 +28,7 @@ def num_logits(config: Json, weights: dict[str, mx.array]) -> int | None:
 
 
 def num_parameters(model: nn.Module, weights: dict[str, mx.array]) -> int:
-    """As many numbers as there were before quantisation, which packs several into one word of 32 bits."""
+    """How many numbers there were before quantisation, which packs several into one word of 32 bits."""
     packed = {path: module.bits for path, module in model.named_modules() if hasattr(module, "bits")}
     total = 0
     for name, values in weights.items():

@@ -32,7 +32,7 @@ class Pixels:
 
     @classmethod
     def of(cls, settings: Json, resample: Pillow.Resampling) -> "Pixels":
-        """By a checkpoint's settings; `resample` is the family's own way, where the files name none."""
+        """What a checkpoint's settings say; `resample` is the family's own way, where the files name none."""
         is_normalised = settings.get("do_normalize", True)
         named = settings.get("resample")
         return cls(

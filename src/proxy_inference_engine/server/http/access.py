@@ -145,7 +145,7 @@ class UsageBook:
         self._limits = limits
 
     def observe_end(self, tenant: str, counts: Counts, num_tokens: int) -> None:
-        """Of an answer, which may go on when its request is over, or end with it."""
+        """Count what an answer has used: it may end with its request, or go on after it."""
         usage = self.by_key[tenant]
         usage.num_prompt_tokens += counts.num_prompt_tokens
         usage.num_cached_tokens += counts.num_cached_tokens

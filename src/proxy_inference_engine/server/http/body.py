@@ -143,7 +143,7 @@ async def read_json(
 
 
 def note_size(scope: Scope, num_bytes: int) -> None:
-    """For a body that came in another way."""
+    """Note how long the body is, where it came in another way than by `read_json`."""
     scope[_SIZE_KEY] = num_bytes
 
 

@@ -195,7 +195,7 @@ async def _nothing() -> None:
 
 
 async def _send_failure(visit: Visit, send: Send, error: Exception, shape: WireShape) -> None:
-    """In a stream that was begun for an answer which never came."""
+    """End a stream with an error that was begun for an answer which never came."""
     shown = as_pie_error(error)
     visit.error_code = shown.code
     frames = shape.failure(shape.error(shown, visit.request_id))

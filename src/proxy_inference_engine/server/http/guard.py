@@ -147,7 +147,7 @@ def _foreign_origin() -> Forbidden:
 
 
 def kind_of(path: str) -> KeyKind:
-    """Of the path that the router sees, letter by letter."""
+    """Which keys may ask for a path, which is compared letter by letter, as the router does."""
     kind = KINDS.get(path)
     if kind is not None:
         return kind

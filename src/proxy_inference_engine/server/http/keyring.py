@@ -26,7 +26,7 @@ class Keyring:
         self.replace(keys)
 
     def replace(self, keys: Sequence[ApiKey]) -> None:
-        """In any thread: from the next request on, these count and no others."""
+        """From the next request on these keys count, and no others. May be called from any thread."""
         self._digests = [(key.digest, key) for key in keys]
 
     def knows(self, name: str) -> bool:

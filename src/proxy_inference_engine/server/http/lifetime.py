@@ -203,3 +203,27 @@ def drop_unread(watches: Iterable[StallWatch]) -> None:
         longest = waiting.pop()
         excess -= longest.num_unsent
         longest.drop()
+
+
+class WatchedProtocol(asyncio.Protocol):
+    """What is the same for both of uvicorn's protocols, before which it stands: a watch over what is not read, and a
+    deadline for what is awaited."""
+
+    connections: set[Any]  # all of this class
+    watch: StallWatch
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self.watch.end()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.watch.begin()
+        drop_unread(each.watch for each in self.connections)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -49,7 +49,7 @@ class Bucket:
         self._level = self.level() - amount
 
     def wait_s(self) -> float:
-        """Until there is one again."""
+        """How many seconds it takes until one more may be taken."""
         return max(0.0, (min(1, self._limit) - self.level()) / self._per_second)
 
     def standing(self) -> Standing:
@@ -80,7 +80,7 @@ class Limiter:
         self._take("tokens", num_tokens)
 
     def standings(self) -> list[Standing]:
-        """Of requests and of tokens, where they are limited: of two limits the one that comes first."""
+        """How far the limits of requests and of tokens are used up; of two limits the one that comes first."""
         found = [bucket.standing() for bucket in self._buckets]
         nearest = (min((one for one in found if one.unit == unit), default=None, key=_num_left) for unit in UNITS)
         return [standing for standing in nearest if standing is not None]
@@ -120,7 +120,7 @@ def openai_headers(standings: Iterable[Standing]) -> list[tuple[bytes, bytes]]:
 
 
 def duration(seconds: float) -> str:
-    """As OpenAI writes it: `20ms`, `8.64s`, `6m0s`, `1h0m1s`."""
+    """A time as OpenAI writes it: `20ms`, `8.64s`, `6m0s`, `1h0m1s`."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     if seconds < _MINUTE:

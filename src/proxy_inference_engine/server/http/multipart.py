@@ -146,7 +146,7 @@ def form_reader(scope: Scope, names: Collection[str]) -> FormReader:
 
 
 async def read_form(receive: Receive, reader: FormReader, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Until the form is whole. Raises ClientGone, InvalidRequest, RequestTimeout, and what `write` raises."""
+    """Read until the form is whole. Raises ClientGone, InvalidRequest, RequestTimeout, and what `write` raises."""
     began, num_bytes, more = time.monotonic(), 0, True
     while more:
         try:

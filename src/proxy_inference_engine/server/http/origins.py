@@ -58,7 +58,7 @@ class Origins:
         return self._takes_any or not self._allowed.isdisjoint(forms)
 
     def answer_headers(self, headers: Headers) -> RawHeaders:
-        """For every answer, also errors: who may read it. Caches are told that it depends on who asks."""
+        """The headers of every answer, also of errors, that say who may read it, and that this depends on who asks."""
         origin = self._allowed_origin(headers)
         if origin is None:
             return [_VARY]

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from proxy_inference_engine.errors import HeadersTooLarge, InvalidRequest, PieError, RequestTimeout, Unavailable
 from proxy_inference_engine.server.http.connections import make_way
 from proxy_inference_engine.server.http.errors import WireShape, error_headers, shape_of
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, WatchedProtocol
 from proxy_inference_engine.server.http.origins import Origins
 from proxy_inference_engine.server.http.proxies import TrustedProxies
 from proxy_inference_engine.server.http.sse import ABORT, Patience
@@ -55,7 +55,7 @@ class _AnyLength(int):
         return self
 
 
-class LimitedProtocol(HttpToolsProtocol):
+class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
     """Refuses by raising in the parser's callbacks: the parser stops, and `send_400_response` tells the reason."""
 
     def __init__(self, *args: Any, edge: Edge, **kwargs: Any) -> None:
@@ -63,10 +63,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.url = b""
         self.is_reading_headers = False
         self._edge = edge
-        self.watch: StallWatch
         self._idle_since = time.monotonic()
         self._refusal: PieError = InvalidRequest("This is not a valid HTTP/1.1 request.")
-        self._deadline: asyncio.TimerHandle | None = None
         self._num_bytes_in = 0
         self._num_header_bytes = 0
 
@@ -82,21 +80,11 @@ class LimitedProtocol(HttpToolsProtocol):
         counted = CountedTransport(transport)
         self.watch = StallWatch(counted, self.loop, self._edge.patience.stall_s)
         super().connection_made(counted)  # type: ignore[arg-type]  # it has all that a transport has
-        if not make_way(self, self.connections, self._edge.proxies.include):  # type: ignore[arg-type]  # all are of this class
+        if not make_way(self, self.connections, self._edge.proxies.include):
             self._refusal = Unavailable("Too many connections are open.", code="too_many_connections")
             self.send_400_response("")
         else:
             self._await_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self.watch.end()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.watch.begin()
-        drop_unread(each.watch for each in self.connections)  # type: ignore[union-attr]  # all are ours
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -200,11 +188,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def _await_request(self) -> None:
         self._stop_waiting()
         self._deadline = self.loop.call_later(REQUEST_SECONDS, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _give_up(self) -> None:
         if self.transport.is_closing():

@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.server.http.body import MAX_BODY_BYTES, RECEIVE_SECONDS, share_of
-from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, drop_unread
+from proxy_inference_engine.server.http.lifetime import CountedTransport, StallWatch, WatchedProtocol
 from proxy_inference_engine.server.http.origins import RawHeaders
 
 SOCKET = "pie.socket"  # scope extension: whoever answers says when that begins and ends
@@ -46,7 +46,7 @@ def handshake(url: bytes, headers: RawHeaders) -> bytes:
     return b"".join(lines) + b"\r\n"
 
 
-class LimitedSocket(WebSocketsSansIOProtocol):
+class LimitedSocket(WatchedProtocol, WebSocketsSansIOProtocol):
     is_reading_headers = False
 
     def __init__(self, *args: Any, headers: RawHeaders, stall_s: float, **kwargs: Any) -> None:
@@ -54,22 +54,10 @@ class LimitedSocket(WebSocketsSansIOProtocol):
         self.waits_since: float | None = time.monotonic()  # None: something is being answered
         self._headers = headers
         self._stall_s = stall_s
-        self.watch: StallWatch
-        self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: CountedTransport) -> None:  # type: ignore[override]  # as the one before it had
         self.watch = StallWatch(transport, self.loop, self._stall_s)
         super().connection_made(transport)  # type: ignore[arg-type]  # it has all that a transport has
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self.watch.end()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.watch.begin()
-        drop_unread(each.watch for each in self.connections)  # type: ignore[union-attr]  # all are ours
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -103,7 +91,7 @@ class LimitedSocket(WebSocketsSansIOProtocol):
             self._wait_for_the_rest(num_held)
 
     def _wait_for_the_rest(self, num_held: int) -> None:
-        """Of a message that has begun. It has to come in time, and its room is the sender's share."""
+        """Set a time for the rest of a message that has begun, and take room for it from the sender's share."""
         if self._deadline is None:
             reason = f"a message did not arrive within {RECEIVE_SECONDS:.0f} seconds"
             self._deadline = self.loop.call_later(RECEIVE_SECONDS, lambda: self._fail(POLICY, reason))
@@ -111,11 +99,6 @@ class LimitedSocket(WebSocketsSansIOProtocol):
             share_of(self.scope).grow_to(num_held)  # type: ignore[arg-type]  # the same dictionary as the app's
         except PieError as error:
             self._fail(TRY_LATER, error.message)
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     def _fail(self, code: int, reason: str) -> None:
         self._stop_waiting()

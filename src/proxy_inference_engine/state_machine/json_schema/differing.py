@@ -129,7 +129,7 @@ def _strings(case: Together, budget: StepBudget) -> ItemTexts:
 
 
 def _whole_numbers(case: Together) -> ItemTexts:
-    """Of other numbers one has many texts."""
+    """The texts of items that are whole numbers; any other number has many texts."""
     said = _merged(case, ("multipleOf", *_BOUNDS))
     types = [part["type"] if isinstance(part["type"], list) else [part["type"]] for part in case if "type" in part]
     is_whole = any("integer" in names and "number" not in names for names in types)

@@ -230,5 +230,5 @@ def _with_nulls(schema: Schema, budget: StepBudget) -> Schema:
 
 
 def _is_nullable(schema: Mapping[str, Any]) -> bool:
-    """As OpenAPI 3.0.3 has it, nullable says something beside a type alone; an enum has to list null too."""
+    """Whether OpenAPI 3.0.3's keyword allows null: it says nothing without a type, and an enum has to list null too."""
     return schema.get("nullable") is True and isinstance(schema.get("type"), str) and schema["type"] != "null"

@@ -74,7 +74,7 @@ Look = Callable[[Mapping[str, Any]], Way]
 
 
 def unevaluated_properties(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """For every way to hold: the properties that it does not look at are what the keyword says."""
+    """A schema that says, for every way to hold, that the properties it does not look at are what the keyword says."""
 
     def look(part: Mapping[str, Any]) -> Way:
         if "additionalProperties" in part or (part is not schema and "unevaluatedProperties" in part):
@@ -90,7 +90,7 @@ def unevaluated_properties(schema: Mapping[str, Any], document: Document, kinds:
 
 
 def unevaluated_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) -> Schema:
-    """For every way to hold: the items that it does not look at are what the keyword says."""
+    """A schema that says, for every way to hold, that the items it does not look at are what the keyword says."""
 
     def look(part: Mapping[str, Any]) -> Way:
         items = part.get("items")
@@ -147,7 +147,7 @@ class _Ways:
         return kept
 
     def _choices(self, schema: Mapping[str, Any], depth: int) -> Iterator[list[Way]]:
-        """For each keyword that has branches, their ways, one of which must hold."""
+        """The ways of each keyword that has branches, one of which must hold."""
         for part in schema.get("allOf", ()):
             yield self.of(part, depth)
         if "$ref" in schema:

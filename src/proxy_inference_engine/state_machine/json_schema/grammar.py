@@ -118,7 +118,7 @@ def closed_grammar(
     budget: StepBudget | None = None,
     is_watched: bool = False,
 ) -> JsonGrammar:
-    """As `json_grammar`, with objects closed, unless that alone costs the schema something that it asks for."""
+    """Does what `json_grammar` does with objects closed, unless that alone costs the schema something it asks for."""
     write = partial(json_grammar, is_strict=is_strict, spacing=spacing, budget=budget, is_watched=is_watched)
     if not _leaves_open(schema):
         return write(schema)
@@ -141,7 +141,7 @@ def open_grammar(
     budget: StepBudget | None = None,
     is_watched: bool = False,
 ) -> JsonGrammar:
-    """As `json_grammar`, to the letter: objects are as they are written, and no order of properties is meant."""
+    """Does what `json_grammar` does, to the letter: objects are as written, and their properties have no order."""
     return json_grammar(
         schema, is_strict=is_strict, spacing=spacing, budget=budget, any_order=True, is_watched=is_watched
     )

@@ -148,7 +148,7 @@ def _built(term: Any, after: Term, is_begun: bool | None = False) -> Term:
 
 
 def _beginnings(parts: Any, is_begun: bool | None) -> Iterator[bool | None]:
-    """For each of some parts in a row, whether it stands at the beginning of the text."""
+    """Whether each of some parts in a row stands at the beginning of the text."""
     for part in parts:
         yield is_begun
         if is_begun is not False and part[0] not in {"^", "$", "look"}:

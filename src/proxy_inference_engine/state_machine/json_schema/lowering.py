@@ -72,7 +72,7 @@ def _in_context(options: list[Schema], schema: Mapping[str, Any]) -> list[Schema
 
 
 def _rivals(options: list[Schema], document: Document) -> list[list[int]]:
-    """For each option those that may hold together with it."""
+    """The options that may hold together with each option."""
     rivals: list[list[int]] = [[] for _ in options]
     for left, option in enumerate(options):
         for right in range(left + 1, len(options)):

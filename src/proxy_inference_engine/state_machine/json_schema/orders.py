@@ -220,7 +220,7 @@ def _loose(schema: dict[str, Any], needed: list[Names]) -> list[Any]:
 
 
 def _freed(schema: dict[str, Any], needed: Names) -> dict[str, Any] | None:
-    """With what is needed first; None where that changes nothing, or is too much."""
+    """A schema with the needed properties first; None where that changes nothing, or is too much."""
     if "allOf" not in schema:
         return freed(schema, needed)
     parts = [freed(part, needed) for part in schema["allOf"]]

@@ -267,7 +267,7 @@ def _check_together(parts: list[Any], definitions: Mapping[str, Any], budget: St
 
 
 def _divisors(schema: Any, definitions: Mapping[str, Any], budget: StepBudget) -> set[Divisor]:
-    """Of all that a schema may say about its own value."""
+    """The divisors in all that a schema may say about its own value."""
     found: set[Divisor] = set()
     seen: set[str] = set()
     stack = [schema]

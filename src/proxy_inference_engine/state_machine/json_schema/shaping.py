@@ -23,7 +23,7 @@ _ANYTHING: Mapping[str, Any] = {}  # one, as it is known by its identity
 
 
 class _TooMany(Exception):
-    """There are more cases, or places, than are looked at."""
+    """A schema has more cases, or more places, than are looked at."""
 
 
 class Shaper:

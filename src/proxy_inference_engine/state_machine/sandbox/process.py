@@ -67,7 +67,7 @@ class GrammarSandbox:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, where one runs."""
+        """The id of the process, where one runs."""
         return self._child.pid
 
     def start(self) -> None:

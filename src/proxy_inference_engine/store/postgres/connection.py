@@ -103,7 +103,7 @@ class PostgresConnection:
         self._raw.close()
 
     def cut(self) -> None:
-        """From another thread: whoever waits for an answer gets an error."""
+        """Break the connection off from another thread: whoever waits for an answer gets an error."""
         with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self._raw.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 

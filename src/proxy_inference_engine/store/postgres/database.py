@@ -35,7 +35,7 @@ SETTINGS: Final = (
 
 
 class PostgresDatabase:
-    """At `url`, with one connection that writes and some that read."""
+    """The database at `url`, with one connection that writes and some that read."""
 
     def __init__(self, url: str, *, num_connections: int = 5, run_seconds: float = 15.0) -> None:
         self.num_readers = max(1, num_connections - 1)

@@ -31,7 +31,7 @@ class RenewedRun:
         return self._clock() - self._renewed_at > self.max_seconds / 4
 
     def renew(self, connection: StoreConnection) -> None:
-        """In the transaction of each write that comes late enough: whatever is written is of a run that lives."""
+        """Say that this run lives, in the transaction of a write: whatever is written is of a run that lives."""
         connection.execute(
             f"INSERT INTO runs VALUES (?, {_NOW}) ON CONFLICT (id) DO UPDATE SET renewed_at = excluded.renewed_at",
             (self.id,),

@@ -36,7 +36,7 @@ class _Damaged(Exception):
 
 
 class SqliteDatabase:
-    """In the file `path`; None: in memory, on one connection, which is then the only one."""
+    """The database in the file `path`; None: in memory, on one connection, which is then the only one."""
 
     def __init__(self, path: Path | None, max_pages: int | None = None) -> None:
         self.path = path

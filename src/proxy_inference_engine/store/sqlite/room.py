@@ -39,7 +39,7 @@ class Room:
             _logger.warning("the disk of the stored objects has room again")
 
     def make(self, connection: StoreConnection, *, frees: bool) -> bool:
-        """After a write did not fit: whether it may fit now. `frees`: it deletes. Outside a transaction."""
+        """Make room after a write did not fit: whether it may fit now. `frees`: it deletes. Outside a transaction."""
         if not frees and _pragma(connection, "freelist_count") < _FREED_PAGES:
             return False
         if not self._is_tight:

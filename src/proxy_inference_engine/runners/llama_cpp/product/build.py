@@ -62,7 +62,7 @@ class BuildError(Exception):
 
 
 def variants(machine: str = platform.machine()) -> tuple[Variant, ...]:
-    """Of this kind of processor, the best first."""
+    """The variants for a kind of processor, the best first."""
     return _ARCHITECTURES[machine].variants if machine in _ARCHITECTURES else ()
 
 

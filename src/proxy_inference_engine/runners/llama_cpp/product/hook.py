@@ -68,18 +68,18 @@ class Product:
         return int(self._library.pie_product_num_attended())
 
     def use(self, is_used: bool, min_columns: int = _MIN_COLUMNS) -> None:
-        """From the next pass on. In exact mode it stays off: ggml computes a row by itself, in other steps."""
+        """Use the product or not, from the next pass on. Exact mode does not: ggml has other steps for a row alone."""
         if is_used != self._is_used:
             self._is_used = is_used
             self._library.pie_product_set_min_columns(min_columns if is_used else _NEVER)
 
     def choose(self, variant: str) -> None:
-        """For tests and benchmarks; between two passes. Raises ValueError where it cannot run."""
+        """Change the variant between two passes, for tests and benchmarks. Raises ValueError where it cannot run."""
         self._library.pie_product_choose(self.variants.index(variant))
         self.variant = variant
 
     def multiply_in_registers(self, times: int) -> int:
-        """For benchmarks: as fast as the processor can. How many multiplications it were."""
+        """Multiply as fast as the processor can, for benchmarks; returns how many multiplications it were."""
         return int(self._library.pie_product_peak(times))
 
 

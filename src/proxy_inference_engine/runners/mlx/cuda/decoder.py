@@ -179,7 +179,7 @@ def _norm(module: Any) -> Norm:
 
 
 def _frequencies(rope: Any, width: int) -> mx.array | None:
-    """By how much a position turns each pair; None where more is done than turning halves of whole heads."""
+    """How much a position turns each pair; None where more is done than turning halves of whole heads."""
     if type(rope) not in (nn.RoPE, Llama3RoPE) or rope.traditional or rope.dims != width:
         return None
     if type(rope) is nn.RoPE:

@@ -109,12 +109,12 @@ class New(NamedTuple):
 
 
 def apart(queries: mx.array, keys: mx.array, values: mx.array) -> New:
-    """From three arrays (rows, heads, tokens, width); what attention gives has that form too."""
+    """What is new in three arrays (rows, heads, tokens, width); what attention gives has that form too."""
     return New((queries, keys, values), queries.shape[1], queries.shape[2], queries.shape, is_joined=False)
 
 
 def joined(array: mx.array, num_tokens: int, shape: PoolShape) -> New:
-    """From one array (rows × tokens, heads × width) of all three; attention gives as much as the queries are of it."""
+    """What is new, in one array (rows × tokens, heads × width); attention gives as much as the queries are of it."""
     num_places, size = array.shape
     num_queries = size // shape.width - 2 * shape.heads
     return New((array,) * 3, num_queries, num_tokens, (num_places, num_queries * shape.width), is_joined=True)
@@ -197,7 +197,7 @@ class Kernels:
         return out
 
     def turn(self, array: mx.array, layer: Layer, where: PromptWhere) -> mx.array:
-        """Of a prompt's joined queries, keys and values (tokens, heads × width) the queries, normed and turned, among
+        """The queries of a prompt's joined queries, keys and values (tokens, heads × width), normed and turned, among
         the rows of its span, after K and V are written to the pool."""
         num_rows, num_heads = where.span.num_rows, array.shape[1] // self.shape.width
         num_queries = num_heads - 2 * self.shape.heads

@@ -180,7 +180,7 @@ class KvPool:
         return orders
 
     def recover(self) -> None:
-        """After a failed pass: nothing that is read was replaced, only what lies behind the ends of sequences."""
+        """Go on after a failed pass: nothing that is read was replaced, only what lies behind the ends of sequences."""
         self._orders = []
         self._following = None
 
@@ -211,7 +211,7 @@ class KvPool:
 
 
 def _pick(last: mx.array, hidden: mx.array) -> mx.array:
-    """Of hidden states (rows, tokens, width) those of the last tokens, (rows, 1, width)."""
+    """The hidden states of the last tokens, (rows, 1, width), out of those of all, (rows, tokens, width)."""
     return hidden.reshape(-1, hidden.shape[-1])[last][:, None]
 
 

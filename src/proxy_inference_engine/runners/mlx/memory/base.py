@@ -32,7 +32,7 @@ class Memory(Protocol):
         ...
 
     def recover(self) -> None:
-        """After a pass that failed: keep what can still be computed, so that the next pass does not fail over it."""
+        """Go on after a failed pass: keep what can still be computed, so that the next pass does not fail over it."""
         ...
 
     def truncate(self, slot: int, num_tokens: int) -> None: ...
@@ -45,7 +45,7 @@ class Memory(Protocol):
 
 
 def leave_thread() -> None:
-    """To be called last in a thread that computed: what MLX keeps for a thread would else be cleared after it, while
+    """Call this last in a thread that computed: what MLX keeps for a thread would else be cleared after it, while
     the interpreter may be shutting down, which aborts the process."""
     mx.clear_streams()
 

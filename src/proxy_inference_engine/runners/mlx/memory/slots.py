@@ -162,7 +162,7 @@ class SlotMemory:
         return [array for layer in self._layers for array in (layer.keys, layer.values) if array is not None]
 
     def recover(self) -> None:
-        """After a failed pass: slots share their arrays, so where one cannot be computed, all lose what they hold."""
+        """Go on after a failed pass: slots share arrays, so where one cannot be computed, all lose what they hold."""
         try:
             mx.eval(self.started())
         except Exception:

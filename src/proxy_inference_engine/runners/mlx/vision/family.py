@@ -70,7 +70,7 @@ class Family(Protocol):
         ...
 
     def shift(self, start: int, images: tuple[ImageSpan, ...]) -> int:
-        """By how much the rotary position of text at `start` differs from its index."""
+        """How much the rotary position of text at `start` differs from its index."""
         ...
 
     def call(self, row: Embedded, caches: Sequence[VisionCache]) -> mx.array:

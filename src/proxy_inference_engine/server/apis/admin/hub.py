@@ -82,7 +82,7 @@ def _variants(name: HubName, files: Collection[RemoteFile]) -> list[dict[str, An
 
 
 async def get_fit(http: HttpRequest) -> Response:
-    """Of a model in the pool, or of one on the hub. Not a byte of its weights is loaded, or comes."""
+    """Whether a model of the pool or of the hub fits into memory. No byte of its weights is loaded or fetched."""
     wanted, state = _query(http, "model"), state_of(http)
     pool, member = state.models, state.models.get(wanted) if state.models.can_grow else None
     config = state.pulls.config_of(hub_name(wanted)) if member is None else member.entry.config

@@ -27,7 +27,7 @@ class InUse(ClientError):
 
 
 async def list_pool(http: HttpRequest) -> Response:
-    """With where each lies and what its memory is for, which no stream says again and again."""
+    """Every model, with its place on the disk and the uses of its memory, which the stream of states leaves out."""
     pool = state_of(http).models
     status, members = _status(pool), list(pool.members)
     if pool.can_grow:

@@ -108,7 +108,7 @@ def _cancel_background(state: ServerState, id_: str) -> bool:
 
 
 async def stop_server(http: HttpRequest) -> Response:
-    """As a signal would, so what runs gets its time. Where there are no keys, from this machine alone."""
+    """End the server as a signal does: what runs gets its time. Where there are no keys, only this machine may ask."""
     state = state_of(http)
     if state.keys.keyring.is_open and not _is_near(http):
         raise Forbidden("Without keys the server is ended from its own machine alone.", code="not_local")

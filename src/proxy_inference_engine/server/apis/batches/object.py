@@ -104,7 +104,7 @@ def cancelling(record: Record) -> Record:
 
 
 def finalizing(output_id: str, errors_id: str) -> RecordChange:
-    """From here on the files have their names, whatever happens."""
+    """The change with which the files of results get their names, which they keep whatever happens."""
 
     def change(record: Record) -> Record:
         named = replace(record, extra={**record.extra, "output": output_id, "errors": errors_id})

@@ -119,7 +119,7 @@ class BatchRun:
         await self._finish("completed")
 
     async def _wait(self, work: Coroutine[Any, Any, object]) -> None:
-        """Until it is done. Raises BatchStopped where that comes first."""
+        """Wait until work is done. Raises BatchStopped where the batch is stopped first."""
         task = asyncio.ensure_future(work)
         try:
             ends: list[asyncio.Future[Any]] = [task, self._stopped]

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from time import time
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -44,7 +43,8 @@ async def create_chat_completion(http: HttpRequest) -> Response:
         check_size(body, store.max_bytes)
     asks = await exchange.off_loop(lambda: _asks(conversations, exchange.model, tenant))
     with await exchange.answer(*asks) as stream:
-        head = _head(asks[0].id, exchange.model, body, exchange.rank.tier)
+        tier = None if body.service_tier is None else exchange.rank.tier
+        head = AnswerHead.of(asks[0].id, exchange.model, tier, body.metadata)
         shapes = [_shape(each.body) for each in conversations]
         ignored = [name for each in conversations for name in not_honoured(each, exchange.model)]
         ignored = list(dict.fromkeys([*ignored, *image_names(stream.skipped_images)]))
@@ -104,17 +104,6 @@ async def _kept(stream: AnswerStream, whole: ChatWhole, keep: KeepAnswer, max_by
             if stream.counts.are_final:
                 await keep(whole.body())
             yield step
-
-
-def _head(id_: str, model: ServedModel, body: ChatRequest, tier: str) -> AnswerHead:
-    return AnswerHead(
-        id=id_,
-        model=model.id,
-        fingerprint=model.answerer.info.fingerprint,
-        created=int(time()),
-        service_tier=None if body.service_tier is None else tier,
-        metadata=body.metadata,
-    )
 
 
 def _shape(body: ChatRequest) -> ChatShape:

@@ -59,7 +59,7 @@ class CallDeltas:
 
     @property
     def are_complete(self) -> bool:
-        """There were calls, and none was cut off."""
+        """Whether there were calls, and none of them was cut off."""
         return 0 < len(self._are_custom) == self._num_complete
 
     def feed(self, event: CallStarted | CallDelta | CallEnded) -> dict[str, Any] | None:
@@ -148,7 +148,7 @@ class ChatFrames:
         return frames
 
     def _roles(self) -> str:
-        """Of the next choices that will have content."""
+        """The frames that name the role of the next choices, as far as these will have content."""
         frames = ""
         while self._num_begun < len(self._shapes) and not self._shapes[self._num_begun].may_call:
             frames += self._role(has_content=True)

@@ -1,7 +1,5 @@
 """POST /v1/completions: raw prompts, never through the chat template."""
 
-from time import time
-
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -26,7 +24,7 @@ async def create_completion(http: HttpRequest) -> Response:
     body, model, id_ = exchange.body, exchange.model, new_id("cmpl-")
     with await exchange.answer(*make_asks(body, model, exchange.tenant, id_)) as stream:
         echoes = await exchange.off_loop(lambda: _echoes(body, model, stream))
-        head = _head(id_, model, body, exchange.rank.tier)
+        head = AnswerHead.of(id_, model, None if body.service_tier is None else exchange.rank.tier)
         shape = CompletionShape(
             num_choices=body.n,
             echoes=echoes,
@@ -48,14 +46,4 @@ def _echoes(body: CompletionRequest, model: ServedModel, stream: AnswerStream) -
     return tuple(
         echoed_prompt(request.prompt_ids, prompt if isinstance(prompt, str) else None, model.answerer.tokenizer)
         for request, prompt in zip(stream.requests, body.prompt, strict=True)
-    )
-
-
-def _head(id_: str, model: ServedModel, body: CompletionRequest, tier: str) -> AnswerHead:
-    return AnswerHead(
-        id=id_,
-        model=model.id,
-        fingerprint=model.answerer.info.fingerprint,
-        created=int(time()),
-        service_tier=None if body.service_tier is None else tier,
     )

@@ -154,7 +154,7 @@ class CompletionWhole:
 
     @property
     def num_chars(self) -> int:
-        """Of the answer in JSON, about."""
+        """How long the answer is in JSON, about."""
         num_logprobs = sum(columns.num_logprobs for columns in self._logprobs if columns is not None)
         return sum(map(len, self._texts)) + LEAST_CHARS * num_logprobs
 

@@ -92,7 +92,7 @@ async def slots(http: HttpRequest) -> Response:
 
 
 async def lora_adapters(http: HttpRequest) -> Response:
-    """By name. A request chooses one as its model, so none has a scale of its own."""
+    """The adapters, by name. A request chooses one as its model, so none has a scale of its own."""
     adapters = _member(http).entry.config.adapters or ()
     return json_response([{"id": number, "path": name, "scale": 0.0} for number, name in enumerate(adapters)])
 

@@ -77,7 +77,7 @@ def _marks(body: CountRequest) -> Iterator[CacheControl]:
 
 
 def _continues(turns: Turns) -> bool:
-    """In this format a last message of the assistant is the beginning of the answer."""
+    """Whether the answer goes on with the last message: in this format it does where that is the assistant's."""
     last = turns[-1]
     if last.role is not Role.ASSISTANT:
         return False

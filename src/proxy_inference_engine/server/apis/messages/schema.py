@@ -102,7 +102,7 @@ class ToolUseBlock(OpenSchema):
 
 
 def _by_kind(*types: str) -> Discriminator:
-    """As `by_type`, and one more for what is only noted."""
+    """Tells blocks apart as `by_type` does, and has one more kind for those that are only noted."""
     known = by_type(*types)
 
     def tag(value: object) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from proxy_inference_engine.errors import PARAM, ClientError, InvalidRequest
+from proxy_inference_engine.errors import PARAM, InvalidRequest
 from proxy_inference_engine.interaction import Content, Interaction, Role, Tool, ToolCall
 from proxy_inference_engine.served.ask import Ask, ChatPrompt, RawPrompt
 from proxy_inference_engine.served.images import image_content
@@ -36,7 +36,7 @@ def make_chat_ask(body: OllamaChat, model: ServedModel, tenant: str) -> Ask:
     """Raises ClientError that names the parameter."""
     turns = make_turns(body.messages)
     continues = _continues(turns)
-    reasoning = _reasoning(body, model)
+    reasoning = make_reasoning(body, model, _name_param)
     demand = _demand(body.format, make_tools(body.tools), reasoning)
     # Who has begun to answer does not go back to thinking.
     demand = replace(demand, can_reason=False) if continues else demand
@@ -56,7 +56,7 @@ def make_generate_ask(body: OllamaGenerate, model: ServedModel, tenant: str) -> 
         _check_raw(body)
         demand = Demand(output=_output(body.format), closes_objects=True)
         return _ask(body, RawPrompt(body.prompt, body.suffix), demand, tenant)
-    reasoning = _reasoning(body, model)
+    reasoning = make_reasoning(body, model, _name_param)
     question = Interaction(Role.USER, (*_images(body.images, "images"), Content.of(body.prompt)))
     turns = [Interaction.of(Role.SYSTEM, body.system), question] if body.system else [question]
     prompt = ChatPrompt(turns, reasoning.variables, can_shorten=body.truncate)
@@ -85,14 +85,6 @@ def _check_raw(body: OllamaGenerate) -> None:
             raise InvalidRequest(f"{PARAM} is not supported {why}.", param=param, code="unsupported_parameter")
 
 
-def _reasoning(body: OllamaFields, model: ServedModel) -> ReasoningWishes:
-    try:
-        return make_reasoning(body, model)
-    except ClientError as error:
-        error.rename(_name_param)
-        raise
-
-
 def _name_param(param: str) -> str:
     return _PARAMS.get(param, param)
 
@@ -118,7 +110,7 @@ def _demand(wanted: OllamaFormat | None, tools: tuple[Tool, ...], reasoning: Rea
 
 
 def _output(wanted: OllamaFormat | None) -> OutputFormat:
-    """Of a schema what a grammar can bind; the rest is named in a header, as nobody here can ask for strictness."""
+    """The format that is wanted. What no grammar can bind is named in a header: nobody can be strict here."""
     if isinstance(wanted, dict):
         return JsonSchema(wanted, is_strict=False)
     return JsonObject() if wanted else AnyText()
@@ -135,7 +127,7 @@ def make_tools(tools: Sequence[OllamaTool]) -> tuple[Tool, ...]:
 
 
 def _continues(turns: Sequence[Interaction]) -> bool:
-    """In this format a last message of the assistant is the beginning of the answer."""
+    """Whether the answer goes on with the last message: in this format it does where that is the assistant's."""
     last = turns[-1]
     return last.role is Role.ASSISTANT and not last.calls and bool(last.text.strip())
 
@@ -197,7 +189,7 @@ def not_honoured(body: OllamaFields, model: ServedModel) -> list[str]:
     if isinstance(body, OllamaGenerate) and (body.raw or body.suffix):
         names |= {"think": None} if body.think else {}
     else:
-        names |= dict.fromkeys(map(_name_param, make_reasoning(body, model).ignored))
+        names |= dict.fromkeys(make_reasoning(body, model, _name_param).ignored)
     if body.shift:
         names["shift"] = None
     names |= dict.fromkeys(idle_options(body.options.num_ctx, body.keep_alive, model.context_tokens))

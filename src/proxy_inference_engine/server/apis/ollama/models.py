@@ -60,7 +60,7 @@ async def list_tags(http: HttpRequest) -> Response:
 
 
 def _size(member: Member) -> int:
-    """Of the files of a model that is not loaded; 0 where there are none here."""
+    """How many bytes the files of a model have that is not loaded; 0 where there are none here."""
     config = member.entry.config
     try:
         file = None if config.engine == "vllm" else resolve(config.model, config.cache_dir)
@@ -90,7 +90,7 @@ async def get_version(_http: HttpRequest) -> Response:
 
 
 async def show(http: HttpRequest) -> Response:
-    """Of a model that is not loaded less is known, and none is loaded for that."""
+    """What is known of a model: less where it is not loaded, and it is not loaded for that."""
     body = await read_body(http, ShowBody)
     member = _find(http, body.wanted)
     answer = {
@@ -200,7 +200,7 @@ def _details(model: ServedModel | None) -> dict[str, Any]:
 
 
 def _rounded(num_parameters: int) -> str:
-    """As people say it: 7.6B, 134.5M."""
+    """A number as people say it: 7.6B, 134.5M."""
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if num_parameters >= size:
             return f"{num_parameters / size:.1f}{unit}"
@@ -221,7 +221,7 @@ def _parameters(model: ServedModel) -> str:
 
 
 def _capabilities(model: ServedModel | None) -> list[str]:
-    """Of one that is not loaded, what most can do."""
+    """What a model can do; while it is not loaded, what most can."""
     if model is None:
         return ["completion", "tools"]
     if not model.answerer.info.can_generate:

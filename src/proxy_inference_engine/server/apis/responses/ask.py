@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from proxy_inference_engine.errors import PARAM, ClientError, InvalidRequest
+from proxy_inference_engine.errors import PARAM, InvalidRequest
 from proxy_inference_engine.interaction import Interaction, Role, ToolKind
 from proxy_inference_engine.served.ask import Ask, ChatPrompt, Turns
 from proxy_inference_engine.served.model import ServedModel
@@ -51,7 +51,7 @@ def make_ask(
     body: Conversing, turns: Turns, model: ServedModel, tenant: str, id_: str, offered: OfferedTools = NOTHING
 ) -> Ask:
     """Raises ClientError that names the parameter."""
-    reasoning = _reasoning(body, model)
+    reasoning = make_reasoning(body, model, _name_param)
     return Ask(
         id=id_,
         tenant=tenant,
@@ -89,14 +89,6 @@ def _prompt(body: Conversing, turns: Turns, reasoning: ReasoningWishes) -> ChatP
     )
 
 
-def _reasoning(body: Conversing, model: ServedModel) -> ReasoningWishes:
-    try:
-        return make_reasoning(body, model)
-    except ClientError as error:
-        error.rename(_name_param)
-        raise
-
-
 def _name_param(param: str) -> str:
     return _PARAMS.get(param, param)
 
@@ -115,7 +107,7 @@ def make_turns(body: Conversing, items: Sequence[AnyItem], num_earlier: int, sea
 
 def not_honoured(body: Conversing, history: History, model: ServedModel) -> list[str]:
     """What is skipped, by name: what only other servers host, effort that cannot be made, what nothing here reads."""
-    idle = map(_name_param, _reasoning(body, model).ignored)
+    idle = make_reasoning(body, model, _name_param).ignored
     tools = hosted_tools(body.tools) if body.tools else ()
     items = chain.from_iterable(_hosted(item, f"input[{index}]") for index, item in enumerate(history.own))
     return [*tools, *items, *idle, *body.ignored, *dict.fromkeys(unknown_in(history.own))]

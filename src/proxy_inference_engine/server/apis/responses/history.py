@@ -77,7 +77,7 @@ def _lasting(output: Iterable[WireItem]) -> list[WireItem]:
 
 
 def _bare(item: WireItem) -> WireItem:
-    """Without the log-probabilities, which nobody reads again and every later response would carry along."""
+    """An item without its log-probabilities: nobody reads them again, and later responses would carry them along."""
     if item["type"] != "message":
         return item
     return {**item, "content": [{**part, "logprobs": []} for part in item["content"]]}

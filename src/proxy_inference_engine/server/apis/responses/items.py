@@ -343,7 +343,7 @@ def num_chars(item: AnyItem) -> int:
 
 
 def least_bytes(item: AnyItem) -> int:
-    """At least so many it takes to keep an item: told without writing it out."""
+    """The least number of bytes that an item takes in the store, found without writing it out."""
     match item:
         case MessageItem(content=content) | OutputItem(output=content):
             return sum(len(part if isinstance(part, str) else part.image_url) for part in parts_of(content))

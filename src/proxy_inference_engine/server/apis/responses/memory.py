@@ -9,7 +9,7 @@ from proxy_inference_engine.server.http.body import BodyBudget
 
 
 class TurnMemory(Mapping[str, Sequence[WireItem]]):
-    """By the id of the response. What the budget has no room for is not remembered: its client sends all again."""
+    """Turns by the id of their response. What the budget has no room for is forgotten: its client sends all again."""
 
     def __init__(self, budget: BodyBudget, holder: str) -> None:
         self._budget = budget
@@ -19,7 +19,7 @@ class TurnMemory(Mapping[str, Sequence[WireItem]]):
         self._lanes: dict[str, str] = {}  # the id of the last response of each
 
     def keep(self, lane: str, id_: str, items: Sequence[WireItem]) -> None:
-        """In place of the one before it on this lane."""
+        """Remember a response in place of the one before it on this lane."""
         self.forget(self._lanes.pop(lane, ""))
         size = sum(map(_size, items))
         try:
@@ -47,7 +47,7 @@ class TurnMemory(Mapping[str, Sequence[WireItem]]):
 
 
 def _size(value: Any) -> int:
-    """Of an item, at least: its texts, and something for every value."""
+    """The least that an item takes: its texts, and something for every value."""
     match value:
         case str():
             return len(value) + 1

@@ -43,7 +43,7 @@ class FrameLog:
         self._news = asyncio.Event()
 
     async def wait(self) -> None:
-        """Until something is added."""
+        """Wait until something is added."""
         if not self.is_over:
             await self._news.wait()
 
@@ -132,7 +132,7 @@ class ResponseRun:
 
     @property
     def num_chars(self) -> int:
-        """Of the object, about."""
+        """How long the object is in JSON, about."""
         return self._writer.num_chars
 
     @property
@@ -294,6 +294,6 @@ class ResponseRuns:
         return run is not None
 
     async def join(self) -> None:
-        """Until nothing runs any more: they end by themselves, or when the server's drain does."""
+        """Wait until no response runs any more: they end by themselves, or when the server's drain does."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)

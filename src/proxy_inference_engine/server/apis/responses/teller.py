@@ -24,7 +24,7 @@ class Teller:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """There is one more of them."""
+        """Begin to tell, where that is not going on: one more response runs in the background."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
 

@@ -80,7 +80,7 @@ class ResponseSession:
         self._gone = asyncio.Event()
 
     async def serve(self) -> None:
-        """Until the client leaves, or has said nothing for long."""
+        """Answer until the client leaves, or has said nothing for long."""
         while True:
             try:
                 async with asyncio.timeout(IDLE_SECONDS):

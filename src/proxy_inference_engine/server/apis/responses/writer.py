@@ -273,7 +273,7 @@ class ResponseWriter:
         return len(self._output)
 
     def _id(self, prefix: str) -> str:
-        """From the response's own id: a reference to an item says where it is stored."""
+        """The id of an item, made from the response's own, so that a reference to the item says where it is stored."""
         return f"{prefix}_{self.head.id.removeprefix('resp_')}{self._next():04x}"
 
     def _open(self, item: OpenItem) -> list[WireEvent]:

@@ -4,10 +4,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from proxy_inference_engine.output.events import Ended, TokenLogprob, TopLogprob
+from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.served.stream import Counts
 from proxy_inference_engine.server.http.wire import JsonItems, LongList, dumps
 
@@ -223,6 +224,13 @@ class AnswerHead:
     service_tier: str | None = None
     metadata: dict[str, str] | None = None
 
+    @classmethod
+    def of(
+        cls, id_: str, model: ServedModel, service_tier: str | None, metadata: dict[str, str] | None = None
+    ) -> "AnswerHead":
+        """The head of an answer that begins now."""
+        return cls(id_, model.id, model.answerer.info.fingerprint, int(time()), service_tier, metadata)
+
     def fields(self, kind: str) -> dict[str, Any]:
         fields = {
             "id": self.id,
@@ -256,7 +264,7 @@ class ChunkWriter:
         return f"{self._start}{before}", f"{after}{self._end}"
 
     def telling_chunk(self, choice: str, told: dict[str, Any]) -> str:
-        """With more fields beside the choices."""
+        """A chunk that has more fields beside its choices."""
         return f"{self._start}{choice}],{dumps(told)[1:-1]}{self._usage_field}}}\n\n"
 
     def last_chunk(self, choice: str, timings: dict[str, float]) -> str:

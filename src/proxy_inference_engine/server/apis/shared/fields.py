@@ -257,7 +257,7 @@ class GenerationFields(WithoutEffect):
 
     @property
     def words(self) -> frozenset[str]:
-        """Of other servers, that the body was written in."""
+        """The words of other servers in which the body was written."""
         return self._words
 
     @property

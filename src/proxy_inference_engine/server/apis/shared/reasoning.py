@@ -5,11 +5,11 @@ ignoring it; who switches reasoning off where nothing can, is told so in the sam
 many words (`enable_thinking`, a budget) is refused by a model that does none.
 """
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from proxy_inference_engine.errors import PARAM, InvalidRequest, shorten
+from proxy_inference_engine.errors import PARAM, ClientError, InvalidRequest, shorten
 from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.served.overrides import SWITCH
 
@@ -46,7 +46,19 @@ class ReasoningWishes:
     ignored: tuple[str, ...] = ()  # fields that change nothing for this model
 
 
-def make_reasoning(body: ReasoningFields, model: ServedModel) -> ReasoningWishes:
+def make_reasoning(
+    body: ReasoningFields, model: ServedModel, name_param: Callable[[str], str] = str
+) -> ReasoningWishes:
+    """`name_param`: what the API calls a field of chats. Raises InvalidRequest that names the field."""
+    try:
+        wishes = _wishes(body, model)
+    except ClientError as error:
+        error.rename(name_param)
+        raise
+    return replace(wishes, ignored=tuple(map(name_param, wishes.ignored)))
+
+
+def _wishes(body: ReasoningFields, model: ServedModel) -> ReasoningWishes:
     readable = model.renderer.variables
     effort = body.reasoning_effort if model.can_reason or _EFFORT in readable else None
     said = _said(body, effort)
@@ -73,7 +85,7 @@ def make_reasoning(body: ReasoningFields, model: ServedModel) -> ReasoningWishes
 
 
 class TemplateVariables(NamedTuple):
-    """Of what a client gives the chat template, what that reads, and the names of the rest.
+    """What a client gives the chat template, divided into what that reads and the names of the rest.
 
     Those that only the server may fill are among what is read: the renderer refuses them.
     """
@@ -138,7 +150,7 @@ def _check_limits(body: ReasoningFields) -> None:
 
 
 def _refuse_all(body: ReasoningFields, readable: Set[str]) -> None:
-    """For a family that does not reason; what asks for no reasoning is fine, and so is what its template reads."""
+    """Refuse to reason, for a family that cannot. Who asks for none may, and for what its template reads."""
     asking = {
         SWITCH: body.enable_thinking and SWITCH not in readable,
         "reasoning_budget_tokens": body.reasoning_budget_tokens,

@@ -48,7 +48,7 @@ class Whole(Writer[Step], Protocol):
 
     @property
     def num_chars(self) -> int:
-        """Of the whole answer, about."""
+        """How long the whole answer is, about."""
         ...
 
     def body(self) -> dict[str, Any]:
@@ -112,11 +112,11 @@ class Exchange(Generic[BodyT_co]):
         return rank_of(self.body, self.visit)
 
     async def off_loop(self, work: Callable[[], T], extra_chars: int = 0) -> T:
-        """For what goes through the whole body, and so much text beside it."""
+        """Do work that goes through the whole body, and so much text beside it; in a thread where that is long."""
         return await self.threads(work, body_size(self.http.scope) + extra_chars)
 
     async def threads(self, work: Callable[[], T], num_chars: int) -> T:
-        """For what goes through so much text."""
+        """Do work that goes through so much text; in a thread where it is long."""
         return await self.state.threads.run(work, self.tenant, num_chars)
 
     async def answer(self, *asks: Ask) -> AnswerStream:
@@ -146,7 +146,7 @@ class Exchange(Generic[BodyT_co]):
 
     @property
     def _can_tell(self) -> bool:
-        """Before the answer begins. On a socket nothing comes before a turn."""
+        """Whether something can be said before the answer begins. On a socket nothing comes before a turn."""
         return self.visit.send is not None and getattr(self.body, "stream", False) is True
 
     def note_prompt(self, num_tokens: int) -> None:
@@ -176,7 +176,7 @@ class Exchange(Generic[BodyT_co]):
         return EventStream(frames, _Written(writer), shape, drain, patience, stream.cancel, headers, news)
 
     async def fold(self, stream: AnswerStream, feed: Callable[[Step], object]) -> None:
-        """Until the answer is whole. Raises ClientGone when nobody waits for it any longer."""
+        """Feed all steps of an answer. Raises ClientGone when nobody waits for it any longer."""
         try:
             await supervise(_last(self._fed(stream.steps(), feed)), self.http.receive, self.state.drain)
         finally:
@@ -310,7 +310,7 @@ def write_counted(
 
 
 def write_json(http: HttpRequest, value: Any, num_chars: int, headers: Mapping[str, str] | None = None) -> Response:
-    """At once where it is short, else piece by piece while the client reads. `num_chars`: about how long it is."""
+    """Write a short value at once, a long one in pieces while the client reads. `num_chars`: about how long it is."""
     if num_chars <= LONG_CHARS:
         return json_response(value, headers)
     state, tenant = state_of(http), visit_of(http.scope).tenant

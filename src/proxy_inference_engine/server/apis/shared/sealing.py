@@ -20,7 +20,7 @@ class Unopenable(Exception):
 
 
 class Sealer:
-    """Of one tenant: what was sealed for another is not opened."""
+    """Encrypts for one tenant: what was sealed for another is not opened."""
 
     def __init__(self, fernet: Fernet | None = None, owner: str = "") -> None:
         self._fernet = fernet or Fernet(Fernet.generate_key())
@@ -39,7 +39,7 @@ class Sealer:
 
     @classmethod
     def in_folder(cls, folder: Path | None) -> "Sealer":
-        """With the key that is kept there; made on first use. None: a key that lives as long as this process."""
+        """A sealer whose key is in a folder, made on first use. None: the key lives as long as this process."""
         if folder is None:
             return cls()
         try:

@@ -176,7 +176,7 @@ ToolT = TypeVar("ToolT", bound=_Measured)
 
 
 def bounded_together(tools: list[ToolT]) -> list[ToolT]:
-    """Of every API: the tools become one grammar."""
+    """The tools, if their schemas are not too large together: in every API they become one grammar."""
     if sum(tool.num_schema_bytes for tool in tools) > MAX_SCHEMA_BYTES:
         raise ValueError(f"the schemas of all tools together may have at most {MAX_SCHEMA_BYTES // 1024} KiB")
     return tools

@@ -24,7 +24,7 @@ class OpenBody(OpenSchema):
 
 
 def _unknown_fields(value: object, path: str = "") -> Iterator[str]:
-    """Without the indexes of lists; null equals absent."""
+    """The paths of fields that no schema has, without the indexes of lists; null equals absent."""
     if isinstance(value, OpenSchema):
         yield from value.extras(path)
         for name in type(value).model_fields:
