@@ -178,7 +178,7 @@ def test_a_certificate_has_to_be_trusted(tls_hub: Hub, cache: Path, monkeypatch:
 def test_redirects_do_not_leave_tls(tls_hub: Hub, hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(cache.parent / "cert.pem"))
     tls_hub.elsewhere = f"{hub.endpoint}/stored/{NAME}/tiny-Q8_0.gguf"
-    assert refused(tls_hub) == "the hub sends https on to http, which is not safe"
+    assert refused(tls_hub) == "127.0.0.1 sends https on to http, which is not safe"
     assert hub.asked == []
 
 
