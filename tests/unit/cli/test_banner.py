@@ -66,13 +66,13 @@ def test_it_fits_a_narrow_terminal_and_says_what_the_model_is_good_for() -> None
 
 
 def test_a_long_address_and_a_long_command_are_not_cut_by_the_terminal() -> None:
-    command = "/home/anna/proxy-inference-engine/.venv/bin/pie optimize"
+    command = "'/home/anna/my programs/proxy-inference-engine/.venv/bin/pie' optimize"
     line = f"{command}   compiles llama.cpp for this processor (minutes)"
     far = replace(full(), url="http://192.168.178.120:28000", has_keys=True, faster=(line,))
     lines = far.render().splitlines()
     assert "Ready: http://192.168.178.120:28000 in a browser" in lines
     assert "       http://192.168.178.120:28000/v1 for programs (needs an API key)" in lines
-    assert any(command in line for line in lines)
+    assert f"  {command}" in lines and "    compiles llama.cpp for this processor (minutes)" in lines
     assert max(len(line) for line in lines if not line.startswith(("  curl", "  client"))) <= 80  # code is left whole
     again = "\n".join(far.render(is_terminal=True).splitlines())
     assert again.replace("\x1b[1m", "").replace("\x1b[0m", "") == far.render()
