@@ -92,6 +92,7 @@ def test_colours_are_for_terminals() -> None:
         (8, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-8B"]),
         (20, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-8B"]),
         (64, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-30B-A3B"]),
+        (16, 5, ["Qwen3-1.7B", "Qwen3-4B", "gemma-3-4b"]),
         (64, 12, ["Qwen3-4B", "gemma-3-12b", "Qwen3-14B"]),
         (16, 80, ["Qwen3-4B", "gemma-3-27b", "Qwen3-32B"]),
     ],
