@@ -105,7 +105,8 @@ def test_what_fits(memory: int, gpu: int, names: list[str]) -> None:
     assert all(each.num_bytes < (gpu or memory) * GIB for each in found)
     title, *lines = fitting(memory * GIB, gpu * GIB)
     assert len(lines) == len(names) + bool(names)
-    assert ("on the GPU" in title) == bool(gpu)
+    assert ("on the GPU" in title) == bool(gpu) and ("no GPU" in title) == (not gpu)
+    assert ("a GPU that is not used)" in fitting(memory * GIB, gpu * GIB, has_unused_gpu=True)[0]) == (not gpu)
 
 
 def test_without_a_model_it_says_which_to_take(
