@@ -11,11 +11,13 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_PYTHON = (3, 11)
@@ -26,6 +28,7 @@ VISION = "mlx-vlm==0.7.10"
 PREBUILT = "xllamacpp"
 PRODUCT = "proxy_inference_engine.runners.llama_cpp.product.build"
 SHOWN_LOG_LINES = 15
+SHOWN_CHARS = 79
 
 VENV_PACKAGES = {
     "apt-get": "sudo apt install python3-venv",
@@ -73,6 +76,27 @@ def has_prebuilt() -> bool:
         return int(platform.mac_ver()[0].partition(".")[0] or 0) >= 13
     is_known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
     return is_known and platform.libc_ver()[0] == "glibc"
+
+
+def follow(command: list[str], log: TextIO, title: str) -> int:
+    """Run pip, keep its output in the log, and show beside the title what it does; the exit code."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            log.write(line)
+            if title and doing(line):
+                print(f"\r{title}: {doing(line)}"[:SHOWN_CHARS] + "\x1b[K", end="", flush=True)
+    return process.returncode
+
+
+def doing(line: str) -> str:
+    """What pip does now, if a line of it says so."""
+    found = re.match(r"\s*Downloading (\S+) (\(.+\))$", line)
+    if found:
+        return f"{found[1].rpartition('/')[2].partition('-')[0]} {found[2]}"
+    return "unpacking" if line.startswith("Installing collected packages") else ""
 
 
 class Installer:
@@ -165,19 +189,22 @@ class Installer:
 
     def _pip(self, title: str, *arguments: str) -> None:
         """Run pip and keep its output in the log."""
-        print(title, flush=True)
+        is_terminal = sys.stdout.isatty()
+        print(title, end="" if is_terminal else "\n", flush=True)
         # Python compiles a module when it is first imported, and most never are.
         options = ("--no-compile", "--disable-pip-version-check", "--no-input")
         command = [str(self.python), "-m", "pip", "install", *options, *arguments]
-        with self.log.open("a") as log:
+        with self.log.open("a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n")
             log.flush()
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+            code = follow(command, log, title if is_terminal else "")
+        if is_terminal:
+            print(f"\r{title}\x1b[K", flush=True)
         if code != 0:
             raise InstallError(self._failure())
 
     def _failure(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LOG_LINES:]
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LOG_LINES:]
         return "\n".join(
             (
                 *(f"  | {line}" for line in lines),

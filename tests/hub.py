@@ -55,6 +55,7 @@ class Hub:
         self.has_ranges = True
         self.has_lengths = True
         self.elsewhere: str | None = None  # where files are redirected to
+        self.stored_at = "../.."  # where the pages of packages say that files are
         self.storage: str | None = None  # the address of a server that hf-xet may ask for files
         self.scheme = "http"
         self.port = 0
@@ -178,7 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
         if repository not in self.state.repositories:
             return self._answer(404, b"", {})
         names = self.state.repositories[repository]
-        links = "".join(f'<a href="../../stored/{repository}/{name}#sha256=0">{name}</a><br/>' for name in names)
+        links = "".join(
+            f'<a href="{self.state.stored_at}/stored/{repository}/{name}#sha256=0">{name}</a><br/>' for name in names
+        )
         self._answer(200, f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), {"Content-Type": "text/html"})
 
     def _redirect(self, repository: str, commit: str, name: str) -> None:

@@ -41,7 +41,7 @@ class Banner:
             if section:
                 lines += ["", bold(section[0]), *section[1:]]
         if self.faster:
-            lines += ["", bold("Faster"), *(part for line in self.faster for part in _wrap(line, "  ", "    "))]
+            lines += ["", bold("Faster"), *(part for line in self.faster for part in _advice(line))]
         return "\n".join((*lines, "", "Ctrl-C stops the server."))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -93,6 +93,14 @@ def ready(url: str, *, has_keys: bool, bold: Callable[[str], str] = str) -> tupl
     if len(f"Ready: {url} {pages}, {api} {programs}") <= _WIDTH:
         return (f"Ready: {bold(url)} {pages}, {bold(api)} {programs}",)
     return f"Ready: {bold(url)} {pages}", f"       {bold(api)} {programs}"
+
+
+def _advice(line: str) -> list[str]:
+    """A command stays whole: what it does comes below it where there is no room beside it."""
+    command, gap, text = line.partition("   ")
+    if not gap or len(line) + 2 <= _WIDTH:
+        return _wrap(line, "  ", "    ")
+    return [f"  {command}", *_wrap(text, "    ", "    ")]
 
 
 def _wrap(text: str, first: str, later: str) -> list[str]:

@@ -71,6 +71,14 @@ def compile_percent(line: str) -> int | None:
 
 def check_tools() -> None:
     """Raises StartupError, with what to install, where a compiler or pip is missing."""
+    missing = missing_compilers()
+    if missing:
+        raise StartupError(f"no {' and no '.join(missing)} compiler found. Install it: {advice()}")
+    if not has_pip():
+        raise StartupError(f"this environment has no pip: install {PACKAGE} into it with what made it")
+
+
+def missing_compilers() -> list[str]:
     missing = []
     for language, variable, programs in (
         ("C", "CC", ("cc", "gcc", "clang")),
@@ -79,10 +87,12 @@ def check_tools() -> None:
         words = os.environ.get(variable, "").split()
         if not any(shutil.which(program) for program in (words[:1] or programs)):
             missing.append(language)
-    if missing:
-        raise StartupError(f"no {' and no '.join(missing)} compiler found. Install it: {advice()}")
-    if importlib.util.find_spec("pip") is None:
-        raise StartupError(f"this environment has no pip: install {PACKAGE} into it with what made it")
+    return missing
+
+
+def has_pip() -> bool:
+    """Not in what uv makes, nor in our image."""
+    return importlib.util.find_spec("pip") is not None
 
 
 def advice() -> str:

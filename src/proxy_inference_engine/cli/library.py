@@ -1,5 +1,6 @@
 """What the start says of the llama.cpp that runs, and of what another one would bring."""
 
+from proxy_inference_engine.cli.build import advice, has_pip, missing_compilers
 from proxy_inference_engine.runners.llama_cpp.library import Library
 from proxy_inference_engine.runners.llama_cpp.product.build import missing_features
 from proxy_inference_engine.runners.llama_cpp.speed import Comparison
@@ -25,12 +26,19 @@ def describe(library: Library) -> str:
 
 
 def faster(library: Library, *, program: str, has_unused_gpu: bool) -> list[str]:
-    """What would make it faster, a line each."""
+    """What would make it faster here, a line each: a command, three spaces, what it does; or what is to be read."""
     lines = []
     if has_unused_gpu:
         lines.append("there is an NVIDIA GPU that this llama.cpp does not use: docs/gpu.md")
-    if library.product is None and not missing_features():
-        lines.append(f"{program} optimize   compiles our product (seconds) and llama.cpp (minutes) for this processor")
-    elif library.origin == "prebuilt":
-        lines.append(f"{program} optimize   compiles llama.cpp for this processor (minutes)")
+    made = _compiled(library) if has_pip() else ""
+    if made:
+        first = f", after {advice()}" if missing_compilers() else ""
+        lines.append(f"{program} optimize   compiles {made}{first}")
     return lines
+
+
+def _compiled(library: Library) -> str:
+    """What of it is not there yet."""
+    if library.product is None and not missing_features():
+        return "our product (seconds) and llama.cpp (minutes) for this processor"
+    return "llama.cpp for this processor (minutes)" if library.origin == "prebuilt" else ""

@@ -1,7 +1,7 @@
 """`pie` alone: what a person can do next, by what is there: a server, a model, or nothing yet."""
 
 from proxy_inference_engine import __version__
-from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program
+from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program, unused_gpu
 from proxy_inference_engine.cli.remote.running_server import RunningServer, find_server
 from proxy_inference_engine.cli.shelf.inventory import StockedModel, inventory
 from proxy_inference_engine.cli.terminal import fitted, paint
@@ -60,7 +60,7 @@ def _with_models(stocked: list[StockedModel]) -> None:
 def _with_nothing(config: Config) -> None:
     print("There is no model here yet. The smallest to try with, 89 MiB:\n")
     _list((f"{program()} serve --model bundled", "downloads it once, and starts the server"))
-    print("\n" + "\n".join(fitting(available_memory(), gpu_bytes(config))))
+    print("\n" + "\n".join(fitting(available_memory(), gpu_bytes(config), has_unused_gpu=unused_gpu())))
 
 
 def _list(*steps: Advice) -> None:

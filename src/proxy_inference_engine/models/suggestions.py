@@ -36,10 +36,12 @@ _MODELS = (
 
 
 def suggest(memory_bytes: int, gpu_bytes: int = 0) -> list[Suggestion]:
-    """At most one for each purpose, none that does not fit: into the GPU where there is one, else into memory."""
+    """At most one for each purpose, none twice, none that does not fit: into the GPU where there is one, else into
+    memory."""
     room = gpu_bytes or memory_bytes
     best: dict[Purpose, Suggestion] = {}
-    for each in sorted(_MODELS, key=lambda each: each.num_bytes):
-        if each.num_bytes * _SHARE + _BESIDE_BYTES <= room and (gpu_bytes or not each.needs_gpu):
+    for each in sorted(_MODELS, key=lambda each: (-each.num_bytes, each.purpose)):
+        fits = each.num_bytes * _SHARE + _BESIDE_BYTES <= room and (gpu_bytes or not each.needs_gpu)
+        if fits and each.purpose not in best and all(each.name != other.name for other in best.values()):
             best[each.purpose] = each
-    return sorted(best.values(), key=lambda each: each.num_bytes)
+    return sorted(reversed(best.values()), key=lambda each: each.num_bytes)

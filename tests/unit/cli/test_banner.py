@@ -66,13 +66,13 @@ def test_it_fits_a_narrow_terminal_and_says_what_the_model_is_good_for() -> None
 
 
 def test_a_long_address_and_a_long_command_are_not_cut_by_the_terminal() -> None:
-    command = "/home/anna/proxy-inference-engine/.venv/bin/pie optimize"
+    command = "'/home/anna/my programs/proxy-inference-engine/.venv/bin/pie' optimize"
     line = f"{command}   compiles llama.cpp for this processor (minutes)"
     far = replace(full(), url="http://192.168.178.120:28000", has_keys=True, faster=(line,))
     lines = far.render().splitlines()
     assert "Ready: http://192.168.178.120:28000 in a browser" in lines
     assert "       http://192.168.178.120:28000/v1 for programs (needs an API key)" in lines
-    assert any(command in line for line in lines)
+    assert f"  {command}" in lines and "    compiles llama.cpp for this processor (minutes)" in lines
     assert max(len(line) for line in lines if not line.startswith(("  curl", "  client"))) <= 80  # code is left whole
     again = "\n".join(far.render(is_terminal=True).splitlines())
     assert again.replace("\x1b[1m", "").replace("\x1b[0m", "") == far.render()
@@ -92,6 +92,7 @@ def test_colours_are_for_terminals() -> None:
         (8, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-8B"]),
         (20, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-8B"]),
         (64, 0, ["Qwen3-1.7B", "gemma-3-4b", "Qwen3-30B-A3B"]),
+        (16, 5, ["Qwen3-1.7B", "Qwen3-4B", "gemma-3-4b"]),
         (64, 12, ["Qwen3-4B", "gemma-3-12b", "Qwen3-14B"]),
         (16, 80, ["Qwen3-4B", "gemma-3-27b", "Qwen3-32B"]),
     ],
@@ -104,7 +105,8 @@ def test_what_fits(memory: int, gpu: int, names: list[str]) -> None:
     assert all(each.num_bytes < (gpu or memory) * GIB for each in found)
     title, *lines = fitting(memory * GIB, gpu * GIB)
     assert len(lines) == len(names) + bool(names)
-    assert ("on the GPU" in title) == bool(gpu)
+    assert ("on the GPU" in title) == bool(gpu) and ("no GPU" in title) == (not gpu)
+    assert ("a GPU that is not used)" in fitting(memory * GIB, gpu * GIB, has_unused_gpu=True)[0]) == (not gpu)
 
 
 def test_without_a_model_it_says_which_to_take(

@@ -60,6 +60,21 @@ def test_the_product_is_named_where_it_runs_or_could(monkeypatch: pytest.MonkeyP
     assert "compiles llama.cpp for this processor" in line
 
 
+def test_what_cannot_be_compiled_here_is_not_advised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library("prebuilt", start().binding)
+    monkeypatch.setattr("proxy_inference_engine.cli.library.missing_features", lambda: ["avx2"])
+    (tmp_path / "apt-get").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for variable in ("CC", "CXX"):
+        monkeypatch.delenv(variable, raising=False)
+    (line,) = faster(library, program="pie", has_unused_gpu=False)
+    assert line == (
+        "pie optimize   compiles llama.cpp for this processor (minutes), after sudo apt install build-essential"
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no pip: as in what uv makes, and in our image
+    assert faster(library, program="pie", has_unused_gpu=False) == []
+
+
 def test_what_was_measured_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binding = start().binding
     monkeypatch.setattr(binding, "path", tmp_path / "libllama.so")

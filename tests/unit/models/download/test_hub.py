@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import truststore
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
@@ -10,6 +11,7 @@ from proxy_inference_engine.models.download.blobs import Blobs
 from proxy_inference_engine.models.download.hub import Hub as Client
 from proxy_inference_engine.models.download.listing import RemoteFile
 from proxy_inference_engine.models.download.model import pull
+from proxy_inference_engine.models.download.web import _certificates
 from proxy_inference_engine.models.resolve import resolve
 from tests.hub import COMMIT, Hub, describe, digest
 from tests.unit.models.download.pulling import FOLDER, GGUF, NAME, Watcher, blobs, fetch, refused
@@ -175,10 +177,17 @@ def test_a_certificate_has_to_be_trusted(tls_hub: Hub, cache: Path, monkeypatch:
     assert fetch(tls_hub).read_bytes() == GGUF
 
 
+def test_the_systems_own_certificates_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS the Python of python.org has none by itself: downloads would fail before the first byte."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert isinstance(_certificates(), truststore.SSLContext)
+
+
 def test_redirects_do_not_leave_tls(tls_hub: Hub, hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(cache.parent / "cert.pem"))
     tls_hub.elsewhere = f"{hub.endpoint}/stored/{NAME}/tiny-Q8_0.gguf"
-    assert refused(tls_hub) == "the hub sends https on to http, which is not safe"
+    assert refused(tls_hub) == "127.0.0.1 sends https on to http, which is not safe"
     assert hub.asked == []
 
 
