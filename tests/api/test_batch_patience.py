@@ -1,4 +1,4 @@
-"""What a batch waits for: its key, the key's limits, somebody who waits for a model, and a queue that is full."""
+"""What a batch waits for: its key, the key's limits, whoever waits for a model, a queue that is full, a disk."""
 
 import threading
 from pathlib import Path
@@ -13,7 +13,9 @@ from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.server import process
 from proxy_inference_engine.server.apis.batches import run
+from proxy_inference_engine.store import Store
 from tests.api.batch_files import begin, ended, jsonl, line
 from tests.api.pools import pool_server
 from tests.api.running import HELLO, running
@@ -103,3 +105,22 @@ def test_a_line_for_which_there_is_no_room_is_asked_again() -> None:
             brake.let_go()
         counts = ended(client, batch).request_counts
         assert counts is not None and counts.completed == 4
+
+
+def test_a_batch_goes_on_when_its_disk_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "ADOPT_SECONDS", 0.2)
+    store = Store.open(tmp_path / "store.db", files=tmp_path / "files")
+    folder, away = tmp_path / "files" / "local", tmp_path / "away"
+    with braked(store=store) as (live, brake), live.openai() as client:
+        batches = [begin(client, many(2)) for _ in range(2)]
+        folder.rename(away)
+        folder.write_text("no folder")
+        brake.let_go()
+        wait_until(lambda: caplog.text.count("cannot go on now") >= 2)
+        assert not {status(client, batch.id) for batch in batches} & {"completed", "failed"}
+        folder.unlink()
+        away.rename(folder)
+        assert [ended(client, batch).status for batch in batches] == ["completed", "completed"]
+    store.close()
