@@ -187,9 +187,20 @@ def test_what_answers_is_not_unloaded(three: PoolServer) -> None:
             next(lines)
             refused = post(other, "a", "unload")
             assert refused.status_code == 409 and refused.json()["error"]["code"] == "model_in_use"
+            assert "is answering a request: cancel" in refused.text
         while states(other)["a"] == "ready":
             post(other, "a", "unload")
         assert three.loader.log == ["a loaded", "a unloaded"]
+
+
+def test_what_is_waited_for_is_not_unloaded(three: PoolServer) -> None:
+    with three.live.http() as http:
+        said(http, "a")
+        three.pool.find("a").num_waiting = 2  # as when it was just loaded and they have not got it yet
+        refused = post(http, "a", "unload")
+        assert refused.status_code == 409 and "has 2 requests waiting" in refused.text
+        three.pool.find("a").num_waiting = 0
+        assert post(http, "a", "unload").json()["state"] == "unloaded"
 
 
 def test_a_background_response_keeps_its_model(three: PoolServer) -> None:
