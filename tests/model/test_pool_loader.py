@@ -11,6 +11,7 @@ from proxy_inference_engine.models.watcher import Nobody
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.pool.loader import EngineLoader
 from proxy_inference_engine.pool.loads import LoadFailed
+from proxy_inference_engine.pool.pool import ModelPool
 from proxy_inference_engine.served.model import Threads
 from proxy_inference_engine.server.app import image_loader
 from tests.model.gguf_files import write_llama
@@ -51,3 +52,12 @@ async def test_clients_do_not_hear_where_a_model_lies(config: Config, tmp_path: 
     with pytest.raises(LoadFailed) as caught:
         await EngineLoader(1 << 30, Threads(), image_loader).need(PoolEntry("m", config))
     assert "'m'" in caught.value.message and str(tmp_path) not in caught.value.message
+
+
+async def test_the_log_says_where_it_lies(config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "m.gguf").unlink()
+    loader = EngineLoader(1 << 30, Threads(), image_loader)
+    pool = ModelPool([PoolEntry("m", config)], loader, max_bytes=1 << 30)
+    with pytest.raises(LoadFailed, match=r"^The model 'm' cannot be loaded: no such file"):
+        await pool.obtain(pool.find("m"))
+    assert str(tmp_path / "m.gguf") in caplog.text

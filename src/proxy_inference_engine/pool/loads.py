@@ -128,7 +128,8 @@ class Loads:
         return any(each.id == member.id for each in before)
 
     def _note_failure(self, member: Member, error: PieError) -> None:
-        _log.warning("%s is not loaded: %s", member.id, error)
+        # The operator is told where the file lies, which clients are not.
+        _log.warning("%s is not loaded: %s", member.id, error.__cause__ or error)
         member.state, member.error, member.failed_at = "failed", error, self._clock()
 
     async def _load(self, member: Member, num_bytes: int) -> None:
