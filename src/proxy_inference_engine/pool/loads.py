@@ -91,7 +91,7 @@ class Loads:
     async def _bring(self, member: Member) -> None:
         error = member.error
         if error is not None and (member.is_stuck or self._clock() - member.failed_at < _AGAIN_SECONDS):
-            raise error
+            raise error.with_traceback(None)  # it would keep the frames of all who got it, and what they asked
         await self._wait_for_former(member)
         async with self._turn:
             if member.state == "ready":  # its room was not needed after all
