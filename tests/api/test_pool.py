@@ -114,7 +114,8 @@ def test_a_load_that_fails_while_its_stream_waits_ends_it_with_the_reason(path: 
             events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
         assert len(events) == 1 and "it is broken" in events[0]["error"]["message"]
         refused = http.post(path, json={"model": "a", **asked})
-        assert refused.status_code == 503 and "it is broken" in refused.text and refused.headers["retry-after"] == "5"
+        assert refused.status_code == 503 and "it is broken" in refused.text
+        assert "retry-after" not in refused.headers, "nobody knows when it will be mended"
 
 
 def test_a_turn_on_a_socket_waits_for_its_model() -> None:
