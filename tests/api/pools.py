@@ -42,7 +42,7 @@ class FakeLoader:
         if gate is not None:
             await asyncio.to_thread(gate.wait, 60)
         if entry.id in self.broken:
-            raise LoadFailed(f"The model {entry.id!r} cannot be loaded: it is broken", retry_after_s=5)
+            raise LoadFailed(f"The model {entry.id!r} cannot be loaded: it is broken")
         runner = FakeRunner(step_seconds=lambda _: self.step_seconds)
         worker = self.workers[entry.id] = Worker(StepEngine(runner, max_cache_bytes=1 << 20))
         worker.start()

@@ -121,6 +121,14 @@ def test_a_user_is_told_which_key_is_missing(guarded: Running, kind: KeyKind) ->
     assert error["type"] == "permission_error" and error["code"] == f"{kind}_key_needed"
 
 
+def test_the_log_says_whose_key_was_not_enough(guarded: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with guarded.http(headers=ANNA) as http:
+        assert http.get("/admin/usage").status_code == 403
+    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
+    assert [line["key"] for line in lines if line.get("code") == "admin_key_needed"] == ["anna"]
+
+
 @pytest.mark.parametrize(
     "path",
     ["//admin/usage", "/admin//usage", "/Admin/usage", "/admin/usage/", "/admin/../admin/usage", "/admin/usage;x",

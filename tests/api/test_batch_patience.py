@@ -1,4 +1,4 @@
-"""What a batch waits for: its key, the key's limits, somebody who waits for a model, and a queue that is full."""
+"""What a batch waits for: its key, the key's limits, whoever waits for a model, a queue that is full, a disk."""
 
 import threading
 from pathlib import Path
@@ -13,7 +13,9 @@ from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
+from proxy_inference_engine.server import process
 from proxy_inference_engine.server.apis.batches import run
+from proxy_inference_engine.store import Store
 from tests.api.batch_files import begin, ended, jsonl, line
 from tests.api.pools import pool_server
 from tests.api.running import HELLO, running
@@ -38,23 +40,27 @@ def test_a_key_that_is_taken_away_stops_its_batch_until_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_LONGEST_WAIT_S", 1.0)
-    keys, anna = tmp_path / "keys", "anna:key-of-anna\n"
-    keys.write_text(f"{anna}root:key-of-root admin\n")
+    keys, others, anna = tmp_path / "keys", "ben:key-of-ben\nroot:key-of-root admin\n", "anna:key-of-anna\n"
+    keys.write_text(anna + others)
     keys.chmod(0o600)
     config = load_config({"api_key_file": str(keys)}, {"PIE_DRAIN_SECONDS": "0.2"}, tmp_path)
-    with braked(10, config) as (live, brake), live.openai(key="key-of-anna") as client, live.http(headers=ROOT) as root:
+    with braked(10, config) as (live, brake), live.http(headers=ROOT) as root:
+        client, ben = live.openai(key="key-of-anna"), live.openai(key="key-of-ben")
         batch = begin(client, many(NUM_LINES))
         wait_until(lambda: brake.num_passes > 10)
-        keys.write_text("root:key-of-root admin\n")
-        assert root.post("/admin/keys/reload").json()["num_keys"] == 1
-        brake.let_go()
-        wait_until(lambda: num_asked(root) > 0)
-        for _ in range(200):  # as much time as all lines would take
-            assert num_asked(root) < NUM_LINES
-        keys.write_text(f"{anna}root:key-of-root admin\n")
+        keys.write_text(others)
         assert root.post("/admin/keys/reload").json()["num_keys"] == 2
+        other = begin(ben, many(NUM_LINES))
+        brake.let_go()
+        assert ended(ben, other).status == "completed"
+        # Theirs began later and takes turns with ours, of which only those are answered that had begun.
+        assert num_asked(root) < NUM_LINES + NUM_LINES // 2
+        keys.write_text(anna + others)
+        assert root.post("/admin/keys/reload").json()["num_keys"] == 3
         batch = ended(client, batch)
-        assert batch.status == "completed" and num_asked(root) == NUM_LINES
+        assert batch.status == "completed" and num_asked(root) == 2 * NUM_LINES
+        client.close()
+        ben.close()
 
 
 def test_lines_count_against_the_limits_of_their_key() -> None:
@@ -103,3 +109,22 @@ def test_a_line_for_which_there_is_no_room_is_asked_again() -> None:
             brake.let_go()
         counts = ended(client, batch).request_counts
         assert counts is not None and counts.completed == 4
+
+
+def test_a_batch_goes_on_when_its_disk_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "ADOPT_SECONDS", 0.2)
+    store = Store.open(tmp_path / "store.db", files=tmp_path / "files")
+    folder, away = tmp_path / "files" / "local", tmp_path / "away"
+    with braked(store=store) as (live, brake), live.openai() as client:
+        batches = [begin(client, many(2)) for _ in range(2)]
+        folder.rename(away)
+        folder.write_text("no folder")
+        brake.let_go()
+        wait_until(lambda: caplog.text.count("cannot go on now") >= 2)
+        assert not {status(client, batch.id) for batch in batches} & {"completed", "failed"}
+        folder.unlink()
+        away.rename(folder)
+        assert [ended(client, batch).status for batch in batches] == ["completed", "completed"]
+    store.close()

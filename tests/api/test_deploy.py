@@ -50,6 +50,8 @@ def test_the_units_start_the_program() -> None:
         assert words[0].endswith("/pie") and words[1:3] == ["serve", "--config"]
     for variable in re.findall(r"PIE_(\w+)=", unit["Service"]["Environment"]):
         assert variable.lower() in Config.model_fields
+    assert unit["Service"]["ExecReload"].split()[1:] == ["-HUP", "$MAINPID"], "what reads keys and models again"
+    assert unit["Service"]["Restart"] == "on-failure" and plist["KeepAlive"] == {"SuccessfulExit": False}
     longest = Config().drain_seconds + 5
     assert int(unit["Service"]["TimeoutStopSec"]) > longest and plist["ExitTimeOut"] > longest
 

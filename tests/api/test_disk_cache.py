@@ -65,7 +65,7 @@ def test_a_second_server_on_the_same_folder_does_without(tmp_path: Path, caplog:
         running(FakeRunner(lanes=LANES), config(tmp_path)),
         running(FakeRunner(lanes=LANES), config(tmp_path)) as server,
     ):
-        assert "another process uses" in caplog.text
+        assert "another model or server uses" in caplog.text
         assert ask(server)[1] == 0 and metrics(server)["pie_disk_cached_bytes_limit"] == 0
 
 

@@ -151,24 +151,24 @@ def test_nobody_jumps_the_queue_unasked(keyed: Running, path: str) -> None:
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "priority"
 
 
-def test_flex_waits_behind_default() -> None:
+def test_flex_waits_behind_default_and_priority_goes_before() -> None:
     """By the order in which their prompts are computed."""
     brake, begun = Brake(), list[str]()
 
     def compute(rows: Sequence[Row]) -> None:
         brake(rows)
         prompts = [row.ids.tolist() for row in rows]
-        begun.extend(tier for tier in ("flex", "default") if list(tier.encode()) in prompts)
+        begun.extend(tier for tier in ("flex", "default", "priority") if list(tier.encode()) in prompts)
 
     runner = FakeRunner(lanes=(Lane(1, 512),), on_forward=compute)
     with running(runner, max_cache_bytes=0) as live, live.http() as http, ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(http.post, CHAT, json=BODY)]
         wait_until(lambda: brake.num_passes)
-        for number, tier in enumerate(("flex", "flex", "default", "default"), start=2):
+        for number, tier in enumerate(("flex", "flex", "default", "default", "priority"), start=2):
             asked = {"model": MODEL, "prompt": tier, "max_tokens": 4, "service_tier": tier}
             calls.append(pool.submit(http.post, "/v1/completions", json=asked))
             wait_until(partial(lambda count: len(live.worker._book.unanswered) == count, number))
         brake.let_go()
         for call in calls:
             assert call.result().status_code == 200
-    assert begun == ["default", "default", "flex", "flex"]
+    assert begun == ["priority", "default", "default", "flex", "flex"]

@@ -79,3 +79,17 @@ def test_what_is_no_adapter_of_the_model_is_one_line(folder: Path, name: str) ->
     (folder / "half.gguf").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(StartupError, match="adapter 'bad'"):
         load_engine(config(folder, bad=folder / name))
+
+
+def test_the_fingerprint_knows_what_an_adapter_says(folder: Path, tmp_path: Path) -> None:
+    """By it a prefix on disk is told apart, which is an adapter's by its name alone."""
+    write_adapter(tmp_path / "poet.gguf", seed=7)
+
+    def fingerprint(**adapters: Path) -> str:
+        worker = load_engine(config(folder, **adapters))
+        worker.stop()
+        return worker.info.fingerprint
+
+    own, other = folder / "poet.gguf", tmp_path / "poet.gguf"
+    assert fingerprint(poet=own) == fingerprint(poet=own)
+    assert len({fingerprint(), fingerprint(poet=own), fingerprint(poet=other), fingerprint(bard=own)}) == 4

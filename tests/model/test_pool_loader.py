@@ -11,7 +11,8 @@ from proxy_inference_engine.models.watcher import Nobody
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.pool.loader import EngineLoader
 from proxy_inference_engine.pool.loads import LoadFailed
-from proxy_inference_engine.served.model import Threads
+from proxy_inference_engine.pool.pool import ModelPool
+from proxy_inference_engine.served.model import ServedModel, Threads
 from proxy_inference_engine.server.app import image_loader
 from tests.model.gguf_files import write_llama
 from tests.polling import wait_until
@@ -51,3 +52,34 @@ async def test_clients_do_not_hear_where_a_model_lies(config: Config, tmp_path: 
     with pytest.raises(LoadFailed) as caught:
         await EngineLoader(1 << 30, Threads(), image_loader).need(PoolEntry("m", config))
     assert "'m'" in caught.value.message and str(tmp_path) not in caught.value.message
+
+
+async def test_the_log_says_where_it_lies(config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "m.gguf").unlink()
+    loader = EngineLoader(1 << 30, Threads(), image_loader)
+    pool = ModelPool([PoolEntry("m", config)], loader, max_bytes=1 << 30)
+    with pytest.raises(LoadFailed, match=r"^The model 'm' cannot be loaded: no such file"):
+        await pool.obtain(pool.find("m"))
+    assert str(tmp_path / "m.gguf") in caplog.text
+
+
+async def test_the_first_has_the_disk_until_it_has_gone(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"disk_cache": 1 << 20, "cache_dir": tmp_path})
+    loader = EngineLoader(1 << 30, Threads(), image_loader)
+
+    async def load(name: str) -> ServedModel:
+        return await loader.load(PoolEntry(name, config), Nobody())
+
+    def num_bytes(model: ServedModel) -> int:
+        return model.answerer.stats().max_disk_bytes
+
+    first, second = await load("first"), await load("second")
+    assert (num_bytes(first), num_bytes(second)) == (1 << 20, 0)
+    assert "another model or server uses" in caplog.text
+    await loader.unload(first)
+    await loader.unload(second)
+    second = await load("second")
+    assert num_bytes(second) == 1 << 20
+    await loader.unload(second)

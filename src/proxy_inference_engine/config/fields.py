@@ -108,6 +108,13 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         description="`requests_per_minute`, `tokens_per_minute`, `requests_per_day` and `tokens_per_day` of each key: "
         "a table, with tables of its own for keys that differ; or JSON in the environment.",
     )
+    priority_keys: Annotated[
+        tuple[str, ...], BeforeValidator(parse_key_names), Shown("server", "NAMES", is_flag=False)
+    ] = Field(
+        default=(),
+        description="Names of keys that may go before others, with `service_tier: priority` or a negative `priority`, "
+        "beside admins; several between commas. Without API keys everybody may.",
+    )
     drain_seconds: Annotated[float, Number, Shown("server", is_flag=False)] = Field(
         default=30.0, ge=0, le=3600, description="After SIGTERM, running answers get this long to finish."
     )
@@ -304,13 +311,6 @@ class Config(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         gt=0,
         le=86_400,
         description="A request that waited so long without its turn is refused with 503; `auto`: it may wait for ever.",
-    )
-    priority_keys: Annotated[
-        tuple[str, ...], BeforeValidator(parse_key_names), Shown("engine", "NAMES", is_flag=False)
-    ] = Field(
-        default=(),
-        description="Names of keys that may go before others, with `service_tier: priority` or a negative `priority`, "
-        "beside admins; several between commas. Without API keys everybody may.",
     )
     state_sampling: Annotated[
         StateSampling | None, BeforeValidator(parse_states), Shown("engine", "JSON", is_flag=False)

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 MAX_MODELS = 1000
 _SWITCHES = ("pin", "preload")
-# What belongs to the server, or to all models together.
+# What belongs to the server, or to all models together; and what of that each of them is loaded with.
 _SHARED = frozenset({"aliases", "models", "model_folders", "hub", "memory", "offline", "llama_library", "disk_cache"})
+_LOADED_WITH = frozenset({"offline", "llama_library", "disk_cache"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class ModelTable:
 
     def config(self, base: "Config") -> "Config":
         """Raises pydantic's ValidationError."""
-        given = {name: getattr(base, name) for name in base.model_fields_set if name not in _SHARED}
+        given = {name: getattr(base, name) for name in base.model_fields_set if name not in _SHARED - _LOADED_WITH}
         return type(base)(**{**given, **self.settings})
 
 

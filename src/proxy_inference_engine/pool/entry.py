@@ -1,5 +1,6 @@
 """The models that the operator lists: each with its name and the configuration it is loaded with. Nothing is loaded."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from proxy_inference_engine.models.load import is_far
 from proxy_inference_engine.models.resolve import models_among, resolve, resolve_words
 from proxy_inference_engine.runners.checkpoint import CONFIG
 
+_log = logging.getLogger(__name__)
 _LOADED = tuple(
     name
     for name, field in Config.model_fields.items()
@@ -76,12 +78,23 @@ def _entries(config: Config) -> Iterator[PoolEntry]:
         find = resolve_words if is_far(config) else resolve
         yield PoolEntry(find(config.model, config.cache_dir).name, config, is_pinned=True, is_preloaded=True)
     for name, table in (config.models or {}).items():
-        is_far(table.config(config))  # what is missing is said now, not when somebody asks for the model
-        yield _entry(name, table.config(config), is_pinned=table.pin, is_preloaded=table.preload or table.pin)
+        own = table.config(config)
+        # What is missing is said now, not when somebody asks for the model.
+        if not is_far(own):
+            _look_for(name, own)
+        yield _entry(name, own, is_pinned=table.pin, is_preloaded=table.preload or table.pin)
     for folder in config.model_folders:
         yield from (_entry(name, config.model_copy(update={"model": str(path)})) for name, path in in_folder(folder))
     if config.hub:
         yield from (_entry(name, config.model_copy(update={"model": name})) for name in in_hub())
+
+
+def _look_for(name: str, config: Config) -> None:
+    """A disk that is not there yet is no reason not to start."""
+    try:
+        resolve(config.model, config.cache_dir)
+    except StartupError as error:
+        _log.warning("[models.%s] cannot be loaded as it is: %s", name, error.message)
 
 
 def _entry(name: str, config: Config, *, is_pinned: bool = False, is_preloaded: bool = False) -> PoolEntry:

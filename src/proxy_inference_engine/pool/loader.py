@@ -58,13 +58,13 @@ class EngineLoader:
         try:
             return allot(entry.config, self.max_bytes)
         except StartupError as error:
-            raise _failure(entry, error) from None
+            raise _failure(entry, error) from error
 
     def _load(self, entry: PoolEntry, watcher: Watcher) -> ServedModel:
         try:
             return self._serve(entry, watcher, self._allot(entry))
         except StartupError as error:
-            raise _failure(entry, error) from None
+            raise _failure(entry, error) from error
 
     def _serve(self, entry: PoolEntry, watcher: Watcher, allotment: Allotment | None) -> ServedModel:
         config = entry.config
@@ -104,7 +104,7 @@ def _failure(entry: PoolEntry, error: StartupError) -> LoadFailed:
     reason = error.message
     for place in {entry.config.model or "", _path(entry)}:
         reason = reason.replace(place, entry.id) if place else reason
-    return LoadFailed(f"The model {entry.id!r} cannot be loaded: {reason}")
+    return LoadFailed(f"The model {entry.id!r} cannot be loaded: {reason.removeprefix(f'model {entry.id!r}: ')}")
 
 
 def _path(entry: PoolEntry) -> str:

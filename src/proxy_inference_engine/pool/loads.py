@@ -91,7 +91,7 @@ class Loads:
     async def _bring(self, member: Member) -> None:
         error = member.error
         if error is not None and (member.is_stuck or self._clock() - member.failed_at < _AGAIN_SECONDS):
-            raise error
+            raise error.with_traceback(None)  # it would keep the frames of all who got it, and what they asked
         await self._wait_for_former(member)
         async with self._turn:
             if member.state == "ready":  # its room was not needed after all
@@ -128,7 +128,8 @@ class Loads:
         return any(each.id == member.id for each in before)
 
     def _note_failure(self, member: Member, error: PieError) -> None:
-        _log.warning("%s is not loaded: %s", member.id, error)
+        # The operator is told where the file lies, which clients are not.
+        _log.warning("%s is not loaded: %s", member.id, error.__cause__ or error)
         member.state, member.error, member.failed_at = "failed", error, self._clock()
 
     async def _load(self, member: Member, num_bytes: int) -> None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from proxy_inference_engine.config import Config, available_memory
+from proxy_inference_engine.config import ApiKey, Config, available_memory
 from proxy_inference_engine.config.models import is_of_model
 from proxy_inference_engine.config.shown import place
 from proxy_inference_engine.errors import StartupError
@@ -14,8 +14,8 @@ from proxy_inference_engine.pool.loader import EngineLoader
 from proxy_inference_engine.pool.pool import ModelPool, Renewal
 
 MEMORY_SHARE = 0.8  # of what is free, for all models where there are several
-# Settings that count from now on. Keys have a way of their own to be read again.
-_RENEWED = frozenset({"models", "model_folders", "hub", "aliases", "memory", "idle_minutes", "api_keys"})
+# Settings that count from now on. Keys of the file have a way of their own to be read again.
+_RENEWED = frozenset({"models", "model_folders", "hub", "aliases", "memory", "idle_minutes"})
 _log = logging.getLogger(__name__)
 
 
@@ -86,5 +86,12 @@ class PoolReload:
 
 
 def _is_unapplied(name: str, before: Config, now: Config) -> bool:
+    if name == "api_keys":
+        return _lasting_keys(before) != _lasting_keys(now)
     is_renewed = name in _RENEWED or is_of_model(name, place(Config.model_fields[name]).group)
     return not is_renewed and getattr(before, name) != getattr(now, name)
+
+
+def _lasting_keys(config: Config) -> set[ApiKey]:
+    """Those that stay until the next start, whatever becomes of the file."""
+    return {key for key in config.api_keys if not key.is_from_file}

@@ -1,11 +1,14 @@
 """Who goes first, who gives way, and who waits for no longer than is bearable."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.grants import without_rest
 from proxy_inference_engine.engine.sequence import Sequence
 from proxy_inference_engine.engine.waiting import PATIENCE, Admission, RequestBook, WaitingLine
 from proxy_inference_engine.errors import Busy, QueueFull
@@ -240,3 +243,14 @@ def test_what_fills_idle_time_is_in_nobody_elses_way() -> None:
     admission.check_job(EmbeddingJob("a", ()), [job] * 9)
     with pytest.raises(QueueFull):
         admission.check_job(EmbeddingJob("a", (), fills_idle=True), [job] * 9)
+
+
+def test_idle_time_is_filled_only_beside_answers_and_while_nobody_waits() -> None:
+    pace: Any = SimpleNamespace(num_rows_beside=lambda _: 4, num_tokens_beside=lambda _: 100)
+    answering: Any = SimpleNamespace(fills_idle=False, is_decoding=True)
+    reading: Any = SimpleNamespace(fills_idle=False, is_decoding=False)
+    idle: Any = SimpleNamespace(fills_idle=True, is_decoding=True)
+    assert without_rest([answering, idle], False, pace) == [answering, idle]
+    assert without_rest([answering, idle], True, pace) == [answering]
+    assert without_rest([answering, reading, idle], False, pace) == [answering, reading]
+    assert without_rest([idle], True, pace) == []

@@ -37,6 +37,14 @@ def test_what_the_server_is_started_for_comes_first_and_stays(model: Path) -> No
     assert (other.id, other.is_pinned, other.is_preloaded) == ("other", False, True)
 
 
+def test_a_model_that_is_not_there_is_told_now_and_listed(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    missing = str(model.parent / "missing.gguf")
+    config = Config.model_validate({"models": {"here": {"model": str(model)}, "away": {"model": missing}}})
+    assert [entry.id for entry in list_entries(config)] == ["here", "away"]
+    (warning,) = caplog.messages
+    assert warning.startswith("[models.away] cannot be loaded as it is: ") and missing in warning
+
+
 def test_folders_are_looked_through(model: Path) -> None:
     (model.parent / "family").mkdir()
     write_llama(model.parent / "family" / "large.gguf")

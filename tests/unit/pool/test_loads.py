@@ -1,6 +1,7 @@
 """Loads, room and idleness of a pool, on a virtual clock."""
 
 import asyncio
+from traceback import walk_tb
 
 import pytest
 
@@ -139,6 +140,21 @@ def test_a_load_that_fails_leaves_the_others_and_says_why_to_all_who_wait() -> N
         await asyncio.sleep(10)
         await use(pool, "b")
         assert loader.log[-1] == "b loaded"
+
+    run(main())
+
+
+def test_nothing_is_kept_of_those_who_are_told_again_what_failed() -> None:
+    """An exception that is raised again has the frames of everybody who got it, with what they asked."""
+
+    async def main() -> None:
+        pool = simulated_pool(SimulatedLoader({"a": 40}, broken={"a"}), 100)
+        lengths = []
+        for _ in range(20):
+            with pytest.raises(LoadFailed) as caught:
+                await use(pool, "a")
+            lengths.append(len(list(walk_tb(caught.value.__traceback__))))
+        assert max(lengths[1:]) == lengths[1]
 
     run(main())
 

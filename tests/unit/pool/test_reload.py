@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy_inference_engine.config import Config
+from proxy_inference_engine.config import ApiKey, Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.pool.entry import list_entries
 from proxy_inference_engine.pool.pool import ModelPool
@@ -62,6 +62,14 @@ async def test_what_counts_from_the_next_start_is_told_every_time() -> None:
     ports = [1, 1, Config().port]
     reloaded = Reloaded(lambda: config("a", port=ports.pop(0), idle_minutes=3, context=64))
     assert [await reloaded.reload() for _ in range(3)] == [["port"], ["port"], []]
+
+
+async def test_keys_and_who_leads_among_them_are_told_too_but_for_those_of_the_file() -> None:
+    anna, ben = ApiKey("anna", "sk-1"), ApiKey("ben", "sk-2", is_from_file=True)
+    keys: list[tuple[ApiKey, ...]] = [(anna, ben), (ben,), (ben,)]
+    leaders = [(), ("anna",), ()]
+    reloaded = Reloaded(lambda: config("a", api_keys=keys.pop(), priority_keys=leaders.pop()), config("a"))
+    assert [await reloaded.reload() for _ in range(3)] == [[], ["priority_keys"], ["api_keys"]]
 
 
 async def test_what_cannot_be_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from proxy_inference_engine.config import Config, load_config
 from proxy_inference_engine.config.models import is_of_model
+from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.output.events import TextDelta
 from proxy_inference_engine.pool.entry import PoolEntry, aliases_of, list_entries
 from proxy_inference_engine.runners.base import ModelInfo
@@ -176,6 +177,17 @@ def test_every_other_setting_of_a_model_may_stand_there_too(folder: Path) -> Non
     assert not any(
         is_of_model(name, group) for name, group in (("port", "server"), ("memory", "pool"), ("hub", "pool"))
     )
+
+
+def test_what_is_the_server_s_may_not(folder: Path) -> None:
+    """It would be taken and do nothing."""
+    with pytest.raises(StartupError, match="unknown key 'priority_keys'"):
+        entry(folder, f'[models.m]\nmodel = "{folder / "m.gguf"}"\npriority_keys = ["anna"]\n')
+
+
+def test_the_library_of_all_is_that_of_each(folder: Path) -> None:
+    found = entry(folder, f'llama_library = "own.so"\noffline = true\n[models.m]\nmodel = "{folder / "m.gguf"}"\n')
+    assert (found.config.llama_library, found.config.offline) == (Path("own.so"), True)
 
 
 def test_a_table_has_aliases_and_switches(folder: Path) -> None:

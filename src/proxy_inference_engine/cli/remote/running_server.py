@@ -99,10 +99,13 @@ def find_server(config: Config) -> RunningServer | None:
         connection.get("/health", _PROBE_S)
         return RunningServer(connection, _list_models(connection))
     except ServerRefusal as refusal:
-        if refusal.status in (401, 403):
+        if refusal.status == 401:
+            wants = "wants an API key" if connection.key is None else "does not know this API key"
             raise StartupError(
-                f"the server at {connection.url} wants an API key: set PIE_CLIENT_KEY to one, or --server none"
+                f"the server at {connection.url} {wants}: set PIE_CLIENT_KEY to one of its keys, or --server none"
             ) from None
+        if refusal.status == 403:
+            raise StartupError(f"the server at {connection.url} refuses: {refusal.message}") from None
         if config.server is not None:
             raise
     except Unreachable:

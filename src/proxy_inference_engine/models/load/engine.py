@@ -190,7 +190,11 @@ def use_disk(engine: StepEngine, config: Config) -> None:
     try:
         drive = ThreadedDrive(Folder(path))
     except BlockingIOError:
-        _log.warning("disk_cache has no effect: another process uses %s; give each its own cache_dir", path)
+        _log.warning(
+            "disk_cache has no effect for %s: another model or server uses %s; give each server its own cache_dir",
+            engine.runner.info.name,
+            path,
+        )
         return
     except OSError as error:
         raise StartupError(f"disk_cache: cannot use {str(path)!r}: {error.strerror}") from None

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy_inference_engine.config import ApiKey
 from proxy_inference_engine.errors import Forbidden, InvalidRequest, Unauthenticated
-from proxy_inference_engine.server.http.access import LOCAL_TENANT, visit_of
+from proxy_inference_engine.server.http.access import LOCAL_TENANT, Visit, visit_of
 from proxy_inference_engine.server.http.keyring import Keyring
 from proxy_inference_engine.server.http.limits import RateLimits
 from proxy_inference_engine.server.http.origins import Origins
@@ -178,7 +178,7 @@ class Auth:
         if scope["type"] != "lifespan":
             kind, visit = kind_of(scope["path"]), visit_of(scope)
             if kind != "public":
-                key = self._key(kind, sent_keys(Headers(scope=scope)))
+                key = self._key(kind, sent_keys(Headers(scope=scope)), visit)
                 visit.key = key
                 visit.tenant = LOCAL_TENANT if key is None else key.name
                 visit.may_lead = key is None or key.is_admin or key.name in self._leading
@@ -189,8 +189,8 @@ class Auth:
                     limiter.admit()
         await self._app(scope, receive, send)
 
-    def _key(self, kind: KeyKind, keys: Sequence[bytes]) -> ApiKey | None:
-        """None: there are no keys. Raises Unauthenticated or Forbidden."""
+    def _key(self, kind: KeyKind, keys: Sequence[bytes], visit: Visit) -> ApiKey | None:
+        """None: there are no keys. Raises Unauthenticated, or Forbidden, of which the log says who it was."""
         if kind == "metrics" and not self._metrics_keyring.is_open:
             reader = _holder(self._metrics_keyring, keys)
             if reader is not None:
@@ -203,6 +203,7 @@ class Auth:
         if found is None:
             raise no_key()
         if kind != "user" and not found.is_admin:
+            visit.tenant = found.name
             raise _wrong_kind(kind)
         return found
 

@@ -79,14 +79,21 @@ def test_ours_is_found_by_its_address_with_or_without_v1() -> None:
     assert find_server(Config(server="none")) is None
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_is_missing_is_said_so(status: int) -> None:
-    refused = (status, b'{"error": {"message": "no", "code": "invalid_api_key"}}')
+@pytest.mark.parametrize(
+    ("status", "key", "said"),
+    [
+        (401, None, "wants an API key: set PIE_CLIENT_KEY"),
+        (401, "sk-old", "does not know this API key: set PIE_CLIENT_KEY"),
+        (403, "sk-old", "refuses: This Host is not served here."),
+    ],
+)
+def test_a_key_that_is_missing_or_wrong_is_said_so(status: int, key: str | None, said: str) -> None:
+    refused = (status, b'{"error": {"message": "This Host is not served here.", "code": "invalid_api_key"}}')
     with (
         answering({"/health": (200, b"{}"), "/v1/models": refused}) as url,
-        pytest.raises(StartupError, match="PIE_CLIENT_KEY"),
+        pytest.raises(StartupError, match=said),
     ):
-        find_server(Config(server=url))
+        find_server(Config(server=url, client_key=key))
 
 
 def test_streams_that_end_well_and_badly() -> None:

@@ -119,6 +119,11 @@ def test_a_layer_that_mixes_rows_up_is_noticed(base: Path, tmp_path: Path, monke
     monkeypatch.setattr(plain, "__call__", flat)
     runner = runner_with(base, "llama", adapters)
     assert runner._adapters is not None and not runner._adapters.can_mix
+    rows = [Row(slot, 0, IDS[:9], 1, adapter=name) for slot, name in enumerate((None, "poet"))]
+    together = [np.array(logits) for logits in runner.forward(rows)]
+    for row, logits in zip(rows, together, strict=True):
+        runner.release(row.slot)
+        assert np.abs(np.asarray(runner.forward([row])[0]) - logits).max() < CLOSE, "each had a pass of its own"
 
 
 def test_without_one_the_model_is_what_it_was(base: Path, tmp_path: Path) -> None:

@@ -83,9 +83,14 @@ async def load_model(http: HttpRequest) -> Response:
 async def unload_model(http: HttpRequest) -> Response:
     pool, member = _find(http)
     if not await pool.unload(member):
-        users = "a request" if member.num_users == 1 else f"{member.num_users} requests"
-        raise InUse(f"The model {member.id!r} is answering {users}: cancel what runs, or wait.")
+        raise InUse(f"The model {member.id!r} {_use(member)}: cancel what runs, or wait.")
     return json_response(_member(member))
+
+
+def _use(member: Member) -> str:
+    if member.num_users:
+        return "is answering a request" if member.num_users == 1 else f"is answering {member.num_users} requests"
+    return "has a request waiting for it" if member.num_waiting == 1 else f"has {member.num_waiting} requests waiting"
 
 
 async def pin_model(http: HttpRequest) -> Response:

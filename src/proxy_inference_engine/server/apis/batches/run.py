@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy_inference_engine.errors import PieError, RateLimited, StoreError
+from proxy_inference_engine.errors import PieError, RateLimited
 from proxy_inference_engine.server.apis.batches.lines import (
     BatchLine,
     LineChecker,
@@ -93,7 +93,7 @@ class BatchRun:
             self._stopped.set_result(stopped)
 
     async def work(self, turn: asyncio.Lock) -> None:
-        """`turn`: one batch of an owner after the other."""
+        """`turn`: one batch of an owner after the other. Raises StoreError and OSError: it may be begun again later."""
         try:
             await self._wait(turn.acquire())
             try:
@@ -103,8 +103,6 @@ class BatchRun:
         except BatchStopped as stopped:
             if stopped.end is not None:
                 await self._finish(stopped.end, stopped.problem)
-        except (StoreError, OSError):
-            _logger.exception("a batch cannot go on; it is tried again when the server starts")
 
     async def _work(self) -> None:
         status = self._record.body["status"]

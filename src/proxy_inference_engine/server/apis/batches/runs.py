@@ -5,6 +5,7 @@ import logging
 from collections import defaultdict
 
 from proxy_inference_engine.config import Config
+from proxy_inference_engine.errors import StoreError
 from proxy_inference_engine.server.apis.batches.object import BATCH, cancelling, is_over
 from proxy_inference_engine.server.apis.batches.run import BatchRun, BatchStopped
 from proxy_inference_engine.server.apis.shared.file_objects import FILE, IN_THREAD
@@ -30,6 +31,7 @@ class BatchRuns:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # names of keys are few
         self._runs: dict[tuple[str, str], BatchRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._put_off: dict[tuple[str, str], None] = {}  # to be begun at the next look, the oldest first
         self._is_stopped = False
 
     def start(self, record: Record) -> None:
@@ -46,6 +48,9 @@ class BatchRuns:
     async def _work(self, key: tuple[str, str], run: BatchRun) -> None:
         try:
             await run.work(self._turns[key[0]])
+        except (StoreError, OSError):
+            _logger.exception("a batch cannot go on now; it is tried again soon")
+            self._put_off[key] = None
         except Exception:
             _logger.exception("a batch failed")
         finally:
@@ -60,9 +65,11 @@ class BatchRuns:
         return record
 
     async def resume(self) -> None:
-        """Go on with what servers left behind that are gone."""
-        for owner, id_ in await self._state.store.adopt_batches():
+        """Go on with what servers left behind that are gone, and with what the disk kept from going on here."""
+        self._put_off.update(dict.fromkeys(await self._state.store.adopt_batches()))
+        for owner, id_ in list(self._put_off):
             record = await self._state.store.load(BATCH, owner, id_)
+            del self._put_off[owner, id_]
             if record is not None:
                 _logger.info("a batch goes on", extra={"fields": {"id": id_}})
                 self.start(record)
