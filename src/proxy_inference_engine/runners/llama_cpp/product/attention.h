@@ -1,6 +1,6 @@
-// Attention of several tokens over the keys and values of one head: 16 rows of queries at a time, one to a lane, so that
-// nothing is ever summed across a register. Keys and values are made floats 64 at a time and used for all rows.
-// Included by each variant after its lanes.
+// Attention over the keys and values of one head: 16 rows of queries at a time, one to a lane, so that nothing is ever
+// summed across a register. Keys and values are made floats 64 at a time and used for all rows. A few rows are computed
+// otherwise (attention_few.h). Included by each variant after its lanes.
 
 #pragma once
 
