@@ -10,6 +10,7 @@ constexpr bool SIGNED_WEIGHTS = true;
 }  // namespace
 
 #include "chains.h"
+#include "column.h"
 
 namespace {
 
@@ -134,7 +135,7 @@ struct Tiles {
 };
 
 constexpr product::Variant make_amx() {
-    product::Variant made = make_variant<Tiles>("AMX");
+    product::Variant made = with_column(make_variant<Tiles>("AMX"));
     made.begin = begin;
     made.end = end;
     return made;

@@ -1,6 +1,6 @@
-// Attention of several tokens over the keys and values of one head: 16 rows of queries at a time, one to a lane, so that
-// nothing is ever summed across a register. Keys and values are made floats 64 at a time and used for all rows.
-// Included by each variant after its lanes.
+// Attention over the keys and values of one head: 16 rows of queries at a time, one to a lane, so that nothing is ever
+// summed across a register. Keys and values are made floats 64 at a time and used for all rows. A few rows are computed
+// otherwise (attention_few.h). Included by each variant after its lanes.
 
 #pragma once
 
@@ -206,8 +206,25 @@ inline void add_tile(const Attention & work, const Desk & desk, int64_t key, Blo
     }
 }
 
+}  // namespace
+
+#include "attention_few.h"
+
+namespace {
+
+constexpr int MOST_FEW = 8;  // rows for which empty lanes would cost more than keys that are read again
+
 template <int BREADTH>
 void attend(const Attention & work) {
+    if (work.rows <= MOST_FEW) {
+        constexpr int WIDE = BREADTH > 4 ? 2 : 1;  // where there are registers for them
+        for (int first = 0; first < work.rows; first += FEW) {
+            const int count = least(FEW, work.rows - first);
+            if (work.width % (LANES * WIDE) == 0) attend_some<WIDE>(work, first, count);
+            else attend_some<1>(work, first, count);
+        }
+        return;
+    }
     const Desk desk(work);
     Block blocks[product::MAX_ROWS / LANES];
     for (auto & block : blocks) {

@@ -1,4 +1,4 @@
-// ggml's flash attention of several tokens, cut into pieces for its threads: which of them are ours, and where what they
+// ggml's flash attention, cut into pieces for its threads: which of them are ours, and where what they
 // need lies.
 
 #pragma once
@@ -14,8 +14,6 @@ namespace product {
 namespace {
 
 constexpr size_t LINE = 64;
-constexpr int64_t MIN_ROWS = 3;  // of queries that share keys: with fewer the other lanes of 16 cost more than they bring
-constexpr int64_t MAX_WIDTH = 256;
 
 constexpr size_t aligned(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 constexpr int64_t divided(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
@@ -40,8 +38,7 @@ class AttentionTraits : public ggml::TensorTraits {
                                keys.nb[0] == sizeof(uint16_t) && values.nb[0] == sizeof(uint16_t);
         const bool has_mask = mask == nullptr || (mask->type == ggml::F16 && mask->nb[0] == sizeof(uint16_t) &&
                                                   mask->ne[2] == 1 && queries.ne[3] % mask->ne[3] == 0);
-        return is_plain && has_shape && has_types && has_mask &&
-               queries.ne[1] * (queries.ne[2] / keys.ne[2]) >= MIN_ROWS;
+        return is_plain && has_shape && has_types && has_mask;
     }
 
     bool work_size(int num_threads, const ggml::Tensor * op, size_t & size) override {

@@ -96,6 +96,12 @@ inline float largest(Floats a, Floats b) {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 inline Quads rounded(Floats floats) { return {_mm256_cvtps_epi32(floats.low), _mm256_cvtps_epi32(floats.high)}; }
+inline float total(Floats floats) {
+    const __m256 eight = _mm256_add_ps(floats.low, floats.high);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 inline int32_t total(Quads numbers) {
     const __m256i eight = _mm256_add_epi32(numbers.low, numbers.high);
     const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));

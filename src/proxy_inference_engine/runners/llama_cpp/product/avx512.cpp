@@ -9,5 +9,6 @@ constexpr bool SIGNED_WEIGHTS = false;
 }  // namespace
 
 #include "chains.h"
+#include "column.h"
 
-constexpr product::Variant product::avx512 = make_variant<Chains>("AVX-512 VNNI");
+constexpr product::Variant product::avx512 = with_column(make_variant<Chains>("AVX-512 VNNI"));

@@ -64,6 +64,7 @@ inline float largest(Floats a, Floats b) {
     return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a.all), _mm512_abs_ps(b.all)));
 }
 inline Quads rounded(Floats floats) { return {_mm512_cvtps_epi32(floats.all)}; }
+inline float total(Floats floats) { return _mm512_reduce_add_ps(floats.all); }
 inline int32_t total(Quads numbers) { return _mm512_reduce_add_epi32(numbers.all); }
 inline void store_bytes(int8_t * to, Quads numbers) {
     _mm_storeu_si128(reinterpret_cast<__m128i *>(to), _mm512_cvtepi32_epi8(numbers.all));

@@ -19,8 +19,7 @@ from proxy_inference_engine.runners.llama_cpp.product.build import missing_featu
 from proxy_inference_engine.runners.llama_cpp.product.multiplication import Multiplication, operation_number
 
 _log = logging.getLogger(__name__)
-# One column is ggml's: taking the weights apart for it costs as much as it gains (docs/log.md).
-_MIN_COLUMNS = 2
+_MIN_COLUMNS = 0  # as the variant is good at: two, or one
 _NEVER = 1 << 62
 _LIST = "_Z39ggml_backend_cpu_get_extra_buffer_typesv"
 _CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_chunk_add")
@@ -30,9 +29,9 @@ _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
 _OPERATIONS = (b"MUL_MAT", b"FLASH_ATTN_EXT")
 # ggml rounds queries to halves, and has the sums of values in halves where there are few tokens.
 _ATTENTION_TOLERANCE = 0.01
-_ATTENTIONS = (AttentionShape(21, 320), AttentionShape(35, 128, 4, 2, 128, 2))
+_ATTENTIONS = (AttentionShape(21, 320), AttentionShape(35, 128, 4, 2, 128, 2), AttentionShape(1, 200))
 _WIDTH, _NUM_ROWS = 512, 37
-_NUM_COLUMNS = (21, 3)  # packed for several strips of columns, and for one
+_NUM_COLUMNS = (21, 3, 1)  # packed for several strips of columns, and for one; not packed, or ggml's
 _attached: list[Path] = []  # the one library of this process that asks the product
 
 
@@ -119,7 +118,7 @@ def _difference(binding: Binding, product: Product) -> str | None:
         before = product.num_computed
         with Multiplication(binding, number, values, columns) as multiplication:
             apart = _apart(product, multiplication)
-        if product.num_computed == before:
+        if product.num_computed == before and num_columns > 1:
             return "it was not asked"
         if not apart <= tolerance:  # nor anything that is no number
             return f"for format {number} it is {apart:.1e} away from llama.cpp's own"

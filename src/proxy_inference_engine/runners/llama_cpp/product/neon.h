@@ -89,6 +89,9 @@ inline float largest(Floats a, Floats b) {
     return most;
 }
 inline Quads rounded(Floats floats) { EACH(Quads, vreinterpretq_u32_s32(vcvtnq_s32_f32(floats.part[i]))); }
+inline float total(Floats floats) {
+    return vaddvq_f32(vaddq_f32(vaddq_f32(floats.part[0], floats.part[1]), vaddq_f32(floats.part[2], floats.part[3])));
+}
 inline int32_t total(Quads numbers) {
     const uint32x4_t four = vaddq_u32(vaddq_u32(numbers.part[0], numbers.part[1]),
                                       vaddq_u32(numbers.part[2], numbers.part[3]));

@@ -90,7 +90,9 @@ class Product : public ggml::TensorTraits {
         functions.barrier(params->threadpool);
         const Settings settings(*chosen.load(std::memory_order_relaxed));
         for (int64_t chunk = params->ith; chunk < plan.num_chunks; chunk = functions.chunk_add(params->threadpool, 1)) {
-            if (plan.num_strips == 1) {
+            if (plan.columns == 1 && plan.kernel.multiply_column != nullptr) {
+                multiply_column(plan, *op, chunk, strips);
+            } else if (plan.num_strips == 1) {
                 compute_once(plan, *op, chunk, strips);
             } else {
                 compute_chunk(plan, *op, chunk, strips, panels);
@@ -150,6 +152,18 @@ class Product : public ggml::TensorTraits {
             }
             // A variant may compute with columns that there are not: quickly, if they have scales that are numbers.
             for (int c = plan.columns_of(strip); c < COLUMNS; c++) to[i].d[c] = to[i].sum[c] = 0.0f;
+        }
+    }
+
+    static void multiply_column(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
+        const ggml::Tensor & weights = *op.src[0];
+        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p++) {
+            const bool is_last = p + 1 == plan.end_of(chunk);
+            const int64_t next = is_last ? plan.panels_a_chunk * (chunk + plan.num_threads) : p + 1;
+            alignas(LINE) Sums sums;
+            plan.kernel.multiply_column(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), strip,
+                                        plan.units, plan.find(weights, std::min(next, plan.num_panels - 1), 0), sums[0]);
+            write(plan, op, p * ROWS, 0, sums);
         }
     }
 
@@ -256,14 +270,20 @@ class BufferType : public ggml::ExtraBufferType {
             return is_on && AttentionTraits::takes(*op) ? &attention : nullptr;
         }
         if (op->op != product_op.load(std::memory_order_relaxed)) return nullptr;
-        if (op->src[1]->ne[1] < min_columns.load(std::memory_order_relaxed)) return nullptr;
         Product * found = find(op->src[0]->type);
-        return found != nullptr && is_ours(*op, found->kernel()) ? found : nullptr;
+        if (found == nullptr || !is_ours(*op, found->kernel())) return nullptr;
+        return op->src[1]->ne[1] >= least_columns(found->kernel()) ? found : nullptr;
     }
 
   private:
     Product q8_0{&Variant::q8_0}, q4_k{&Variant::q4_k}, q5_k{&Variant::q5_k}, q6_k{&Variant::q6_k};
     AttentionTraits attention{functions, chosen, num_attended};
+
+    // Taking panels apart for one column costs as much as it gains.
+    static int64_t least_columns(const Kernel & kernel) {
+        const int64_t told = min_columns.load(std::memory_order_relaxed);
+        return told > 0 ? told : kernel.multiply_column != nullptr ? 1 : 2;
+    }
 
     Product * find(ggml::Type type) {
         switch (type) {
@@ -312,7 +332,7 @@ void pie_product_register(const ggml::Functions * functions, int product_op, int
     product::functions.extra_buffer_types().push_back(&product::entry);
 }
 
-// From how many columns on; a number that never comes switches the product off. Takes effect with the next graph: the
+// From how many columns on; zero: as the variant is good at. A number that never comes switches the product off. Takes effect with the next graph: the
 // room that one needs is asked for when it is planned, which ggml does before each.
 void pie_product_set_min_columns(int64_t columns) { product::min_columns = columns; }
 

@@ -42,10 +42,15 @@ struct Kernel {
     void (*pack)(const char * first, size_t row_bytes, int rows, int units, void * panel);
     // Adds units of each panel times pieces, to its own sums.
     void (*compute)(const Panels & panels, const Piece * strip, int units, int columns, Sums * sums);
+    // All units of up to 16 rows, as they lie, times one column: where there is something better than a panel for that.
+    // `next` is where those begin that will probably be read after them.
+    void (*multiply_column)(const char * first, size_t row_bytes, int rows, const Piece * strip, int units,
+                            const char * next, float * to);
 };
 
 constexpr int LANES = 16;
 constexpr int KEYS = 64;      // that are looked at together
+constexpr int MAX_WIDTH = 256;  // of a head
 constexpr int MAX_ROWS = 64;  // of queries for which keys are made floats once
 
 // Attention of some rows of queries over the keys and values of one head. A row is one of the `group` heads that share
