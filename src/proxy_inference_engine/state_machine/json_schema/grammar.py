@@ -16,6 +16,7 @@ from proxy_inference_engine.state_machine.json_schema.errors import Unenforceabl
 from proxy_inference_engine.state_machine.json_schema.keeping import with_kept
 from proxy_inference_engine.state_machine.json_schema.keywords import BRANCHING, Schema, children, kinds_of
 from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
+from proxy_inference_engine.state_machine.json_schema.plain import without_touched_ends
 from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH, Rewriter
 from proxy_inference_engine.state_machine.json_schema.shaping import Shaper, without_marks
 from proxy_inference_engine.state_machine.shapes import Shape
@@ -91,7 +92,7 @@ def json_grammar(
         StepBudget(whole=budget).spend(num_chars // CHARS_PER_STEP)
         while True:
             rewriter = Rewriter(Document(schema, StepBudget(whole=budget)), is_strict, unwatched)
-            rewritten = rewriter.result()
+            rewritten: dict[str, Any] = without_touched_ends(rewriter.result(), StepBudget(whole=budget))
             if unwatched is None:
                 break
             shaped = _shaped(rewritten, budget, keeps=any_order, is_marked=rewriter.is_marked)
