@@ -17,7 +17,7 @@ import llguidance
 
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar, compile_grammar
 from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
-from proxy_inference_engine.state_machine.json_schema.freeing import MAX_FREED, is_one_name
+from proxy_inference_engine.state_machine.json_schema.freeing import MAX_PATTERNS, names_of
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
 from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox
@@ -34,7 +34,7 @@ _MAX_COUNT = 100_000  # it counts without writing out, so that this is little
 _MAX_REMAINDERS = 120  # of all divisors together
 _MAX_DIGITS = 1_500  # of all bounds of numbers together: a range is written out digit by digit
 _MAX_FORMATS = 60
-_MAX_NAMES = 120  # as patterns, which it compares as well, more slowly
+_MAX_NAMES = 400  # as patterns, which it compares as well, more slowly
 _MAX_DEPTH = 24
 _MAX_DEFINITIONS = 200
 
@@ -122,7 +122,7 @@ class _Measure:
             self._num_remainders += divisor_of(schema["multipleOf"]).digits
         self._num_digits += sum(len(str(schema[key])) for key in _BOUNDS if key in schema)
         self._num_formats += _has_format(schema)
-        self._num_names += len(schema.get("patternProperties", ()))
+        self._num_names += sum(len(names_of(pattern)) or 1 for pattern in schema.get("patternProperties", ()))
         return (
             self._num_names <= _MAX_NAMES
             and self._num_remainders <= _MAX_REMAINDERS
@@ -132,9 +132,9 @@ class _Measure:
 
 
 def _plain_patterns(schema: Mapping[str, Any]) -> set[str]:
-    """Keywords whose patterns are ours: those of formats, and few that stand for one name each."""
+    """Keywords whose patterns are ours: those of formats, and few that list names."""
     names = schema.get("patternProperties", {})
-    are_plain = len(names) <= MAX_FREED and all(map(is_one_name, names))
+    are_plain = len(names) <= MAX_PATTERNS and all(map(names_of, names))
     is_ours = schema.get("pattern") in _OUR_FORMATS
     return {key for key, is_plain in (("pattern", is_ours), ("patternProperties", are_plain)) if is_plain}
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.shapes import Shape
 
+_IN_STRING = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
 START = "\udcff"  # stands in a lead for the beginning of an answer
 
 
@@ -69,6 +70,10 @@ class KeyTokens:
         # Those that may end a string and go on with another item, and those that may begin an array and end an item.
         self.ids_in_string = self._matching(rb'".*,')
         self.ids_elsewhere = self._matching(rb"\[.*,")
+        # Those with a comma or a bracket that is in no string, where they begin outside of strings, and inside.
+        self.ids_ending = self._matching(rb'\A[^"]*[,}]|".*".*[,}]')
+        self.ids_ending_string = self._matching(rb'".*[,}]')
+        self.ends_of_strings = self._by_end(self.ids_ending_string)
         self._sorted = sorted(self._by_text)
 
     def along(self, text: bytes) -> list[int]:
@@ -80,6 +85,15 @@ class KeyTokens:
             found += self._by_text[self._sorted[first]]
             first += 1
         return found
+
+    def _by_end(self, token_ids: NDArray[np.intp]) -> list[tuple[bytes, NDArray[np.intp]]]:
+        """Tokens that may end a string, by what they are from its last quote on."""
+        found: dict[bytes, list[int]] = {}
+        for each in token_ids.tolist():
+            inside = _IN_STRING.match(self.token_bytes(each))
+            assert inside is not None, "it matches nothing too"
+            found.setdefault(self.token_bytes(each)[inside.end() :], []).append(each)
+        return [(text, np.array(ids, np.intp)) for text, ids in found.items() if text]
 
     def _matching(self, pattern: bytes) -> NDArray[np.intp]:
         has = re.compile(pattern, re.DOTALL).search

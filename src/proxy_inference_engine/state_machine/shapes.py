@@ -6,7 +6,7 @@ already is for a watch to know.
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -32,14 +32,37 @@ class Shape:
 
     object: "ObjectShape | None" = None
     array: "ArrayShape | None" = None
+    keeps_keys: bool = False  # of the root: whether it or something below it does
 
 
 @dataclass(slots=True, eq=False)
 class ObjectShape:
-    """Objects, by their keys as they are written."""
+    """Objects, by their keys as they are written, and those that have to be there.
+
+    `only`: others than those named may not; these surely can, and where they are endless, there is always one more.
+    """
 
     names: dict[bytes, Shape | None] = field(default_factory=dict)
     others: Shape | None = None
+    needed: frozenset[bytes] = frozenset()
+    only: frozenset[bytes] | None = None
+    is_endless: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the grammar leaves it to a watch which keys are there."""
+        return bool(self.needed) or self.only is not None
+
+    def may_end(self, keys: Set[bytes]) -> bool:
+        return self.needed <= keys
+
+    def may_go_on(self, keys: Set[bytes], begun: bytes = b"") -> bool:
+        """Whether another key surely can come, one that begins so where one has begun as the grammar lets it."""
+        if self.only is None or any(name.startswith(begun) for name in self.only if name not in keys):
+            return True
+        if not begun:
+            return self.is_endless
+        return not any(key.startswith(begun) for key in keys if not self.is_endless or key in self.names)
 
     def at(self, key: bytes) -> Shape | None:
         """The place below a key."""

@@ -1,8 +1,9 @@
-"""Stands beside a grammar and remembers what no grammar can: the keys of open objects, and the items of arrays.
+"""Stands beside a grammar and remembers what no grammar can: the keys of objects, and the items of arrays.
 
-A watch reads an answer's bytes, and knows which tokens would write a key once more, or make two items equal that must
-differ. Values begin after texts that the grammar itself writes: their leads. That items differ is kept ahead of time:
-no token is let through after which only an item that is there already could come. So there is always another way.
+A watch reads an answer's bytes, and knows which tokens would write a key once more, end an object without a key that it
+needs, or make two items equal that must differ. Values begin after texts that the grammar itself writes: their leads.
+That items differ and keys do not run out is kept ahead of time: no token is let through after which only what is there
+already could come. So there is always another way.
 """
 
 import re
@@ -33,6 +34,9 @@ class _Place(Enum):
     BEFORE_KEY = auto()
     KEY = auto()
     STRING = auto()
+
+
+_IN_KEYS = frozenset({_Place.BEFORE_KEY, _Place.KEY})
 
 
 class _Frame(NamedTuple):
@@ -89,6 +93,7 @@ class ValueWatch:
         "_shape",
         "_spelling",
         "_tail",
+        "_wrong_ends",
         "is_repeated",
         "is_wrong",
     )
@@ -103,7 +108,8 @@ class ValueWatch:
         self._recent = b""  # may be the beginning of a mark
         self._is_escaped = False
         self.is_repeated = False  # a key was written once more
-        self.is_wrong = False  # items are equal that must differ, or nothing else is left
+        self.is_wrong = False  # items are equal that must differ, a key is missing, or nothing else is left
+        self._wrong_ends: NDArray[np.intp] | None = None  # of the string it stands in; None: not worked out yet
         self._look(b"")
 
     def feed(self, token_id: int) -> None:
@@ -118,17 +124,45 @@ class ValueWatch:
         return [*repeating, *self._ending_ids(tokens)]
 
     def wrong_ids(self, allowed: NDArray[np.bool_]) -> list[int]:
-        """The tokens, of those allowed, after which items are equal, or nothing else is left to come."""
+        """The tokens, of those allowed, after which a value is wrong, or nothing else is left to come."""
         if self._shape is None or self._place is _Place.OUTSIDE:
             return []
         tokens = self._guard.tokens[self._spelling]
+        wrong = self._wrong_ending(tokens, allowed) if self._shape.keeps_keys else []
         items = self._frames[-1].items if self._frames else None
         if items is None:
-            return [one for one, fork in self._tried(tokens.ids_elsewhere, allowed) if fork.is_wrong]
+            return wrong + [one for one, fork in self._tried(tokens.ids_elsewhere, allowed) if fork.is_wrong]
         ids = tokens.ids_in_string if self._place is _Place.STRING else tokens.ids_in_array
-        wrong = [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
+        wrong += [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
         others = {*_repeating_ids(items, tokens), *_sticking_ids(items, tokens)}.difference(wrong)
-        return wrong + [one for one in others if allowed[one] and self._after(one).is_wrong]
+        return wrong + [one for one in others if allowed[one] and self._after(tokens.token_bytes(one)).is_wrong]
+
+    def _wrong_ending(self, tokens: KeyTokens, allowed: NDArray[np.bool_]) -> list[int]:
+        """Tokens that end an object too early, or go on where no key is left, or to a key that is there."""
+        if self._place is _Place.STRING and not self._is_escaped and self._frames[-1].items is None:
+            if self._wrong_ends is None:  # the same as long as the string goes on
+                wrong = [ids for text, ids in tokens.ends_of_strings if self._after(text).is_wrong]
+                self._wrong_ends = np.concatenate(wrong) if wrong else np.empty(0, np.intp)
+            found: list[int] = self._wrong_ends[allowed[self._wrong_ends]].tolist()
+            return found
+        is_inside = self._place in (_Place.STRING, _Place.KEY)
+        tried = self._tried(tokens.ids_ending_string if is_inside else tokens.ids_ending, allowed)
+        wrong_ids = [one for one, fork in tried if fork.is_wrong]
+        top = self._frames[-1] if self._frames else None
+        if top is None or top.object is None or top.object.only is None or self._place not in _IN_KEYS:
+            return wrong_ids
+        begun = self._spelling.opening + self._key if self._place is _Place.KEY else b""
+        used = [self._spelling.opening + key + self._spelling.closing for key in top.keys or ()]
+        return wrong_ids + self._wrong_along(
+            [key[len(begun) :] for key in used if key.startswith(begun)], tokens, allowed
+        )
+
+    def _wrong_along(self, left: list[bytes], tokens: KeyTokens, allowed: NDArray[np.bool_]) -> list[int]:
+        """Tokens on the way to texts that are there already, after which there is no other way."""
+        if self._place is not _Place.KEY:
+            left = left + [b" " + text for text in left]
+        along = {each for text in left for each in tokens.along(text) if allowed[each]}
+        return [one for one in along if self._after(tokens.token_bytes(one)).is_wrong]
 
     def _ending_ids(self, tokens: KeyTokens) -> Iterator[int]:
         """Tokens that would end the key that is being written as one that is there already."""
@@ -145,16 +179,18 @@ class ValueWatch:
 
     def _tried(self, token_ids: NDArray[np.intp], allowed: NDArray[np.bool_]) -> Iterator[tuple[int, "ValueWatch"]]:
         """The tokens, of those given, that are allowed, and the walk after each."""
-        return ((one, self._after(one)) for one in token_ids[allowed[token_ids]].tolist())
+        text = self._guard.tokens[self._spelling].token_bytes
+        return ((one, self._after(text(one))) for one in token_ids[allowed[token_ids]].tolist())
 
-    def _after(self, token_id: int) -> "ValueWatch":
-        """The walk after a token."""
+    def _after(self, text: bytes) -> "ValueWatch":
+        """The walk after a token's text."""
         fork = ValueWatch.__new__(ValueWatch)  # copy.copy would take ten times as long
         fork._guard, fork._spelling, fork._shape, fork._place = self._guard, self._spelling, self._shape, self._place
         fork._frames, fork._key, fork._tail = self._frames.copy(), self._key, self._tail
         fork._recent, fork._is_escaped = self._recent, self._is_escaped
         fork.is_repeated = fork.is_wrong = False
-        fork.feed(token_id)
+        fork._wrong_ends = None
+        fork._read(text)
         return fork
 
     def _read(self, data: bytes) -> None:
@@ -202,7 +238,7 @@ class ValueWatch:
         self._recent = (self._recent + bytes([byte]))[-len(mark) :]
         self._place = _Place.BETWEEN
         if self._recent == mark:
-            self._place, self._recent = _Place.STRING, b""
+            self._place, self._recent, self._wrong_ends = _Place.STRING, b"", None
             self._add(byte)
         elif byte in b"{[":
             self._open(byte)
@@ -233,14 +269,16 @@ class ValueWatch:
         top = self._frames[-1]
         if top.keys is not None:
             self._place = _Place.BEFORE_KEY
+            self.is_wrong = self.is_wrong or (top.object is not None and not top.object.may_go_on(top.keys))
         elif top.items is not None:
             items = top.items.with_next()
             self.is_wrong = self.is_wrong or top.items.is_repeated or items.is_full
             self._frames[-1] = top._replace(items=items)
 
     def _close(self) -> None:
-        items = self._frames.pop().items
-        self.is_wrong = self.is_wrong or (items is not None and items.is_repeated)
+        top = self._frames.pop()
+        is_early = top.object is not None and top.keys is not None and not top.object.may_end(top.keys)
+        self.is_wrong = self.is_wrong or is_early or (top.items is not None and top.items.is_repeated)
         self._place = _Place.BETWEEN if self._frames else _Place.OUTSIDE
 
     def _add(self, byte: int, *, is_end: bool = False) -> None:
@@ -264,6 +302,8 @@ class ValueWatch:
             top = self._frames[-1]
             keys = top.keys or frozenset()
             self.is_repeated = self.is_repeated or self._key in keys
+            if top.object is not None and top.object.only is not None:
+                self.is_wrong = self.is_wrong or self._key in keys
             child = None if top.object is None else top.object.at(self._key)
             self._frames[-1] = top._replace(keys=keys | {self._key}, child=child)
             self._key, self._place, self._recent = b"", _Place.BETWEEN, b""
@@ -271,6 +311,9 @@ class ValueWatch:
             self._place = _Place.OUTSIDE
         else:
             self._key += bytes([byte])
+            top = self._frames[-1]
+            if top.object is not None and not top.object.may_go_on(top.keys or frozenset(), self._key):
+                self.is_wrong = True
 
     def _in_string(self, byte: int) -> None:
         is_end = False

@@ -7,14 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import CHARS_PER_STEP, OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.closing import closed
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
+from proxy_inference_engine.state_machine.json_schema.keeping import with_kept
 from proxy_inference_engine.state_machine.json_schema.keywords import BRANCHING, Schema, children, kinds_of
 from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
+from proxy_inference_engine.state_machine.json_schema.plain import without_touched_ends
 from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH, Rewriter
 from proxy_inference_engine.state_machine.json_schema.shaping import Shaper, without_marks
 from proxy_inference_engine.state_machine.shapes import Shape
@@ -22,6 +24,7 @@ from proxy_inference_engine.state_machine.shapes import Shape
 # Without \u: the library would take a named property for an unnamed one when its name is written with such escapes.
 ESCAPES = 'nrbtf\\"'
 MAX_CHARS = 1 << 20
+MAX_SHAPINGS = 4  # rounds of finding out which keys a watch can keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +92,15 @@ def json_grammar(
         StepBudget(whole=budget).spend(num_chars // CHARS_PER_STEP)
         while True:
             rewriter = Rewriter(Document(schema, StepBudget(whole=budget)), is_strict, unwatched)
-            rewritten = rewriter.result()
-            if unwatched is None or not rewriter.is_marked:
+            rewritten: dict[str, Any] = without_touched_ends(rewriter.result(), StepBudget(whole=budget))
+            if unwatched is None:
                 break
-            shaper = Shaper(rewritten, StepBudget(whole=budget))
-            shape = shaper.shape()
-            if not shaper.unplaced:
-                rewritten = without_marks(rewritten)
+            shaped = _shaped(rewritten, budget, keeps=any_order, is_marked=rewriter.is_marked)
+            if not shaped.unplaced:
+                rewritten, shape = shaped.schema, shaped.shape
                 break
             # Written in another way, another array may be the one that cannot be watched; then none is.
-            shape, unwatched = None, None if unwatched else shaper.unplaced
+            unwatched = None if unwatched else shaped.unplaced
         if any_order:
             rewritten = in_any_order(rewritten, is_watched=is_watched)
     except RecursionError:
@@ -108,6 +110,29 @@ def json_grammar(
         raise UnenforceableSchema(path, keyword, TOO_MUCH) from None
     _check_size(rewritten)
     return JsonGrammar({"x-guidance": _options_of(spacing), **rewritten}, tuple(rewriter.relaxed), shape)
+
+
+class _Shaped(NamedTuple):
+    """A schema as the library takes it, what a watch has to see to, and paths of uniqueItems that it cannot."""
+
+    schema: dict[str, Any]
+    shape: Shape | None
+    unplaced: set[str]
+
+
+def _shaped(rewritten: dict[str, Any], budget: StepBudget | None, *, keeps: bool, is_marked: bool) -> _Shaped:
+    """`keeps`: the watch may keep keys too, so that they come in any order. `is_marked`: it has items to keep apart."""
+    unkept: frozenset[int] = frozenset()
+    for num_left in reversed(range(MAX_SHAPINGS)):
+        marked, kept = with_kept(rewritten, unkept) if keeps and num_left else (rewritten, frozenset())
+        if not (kept or is_marked):
+            return _Shaped(rewritten, None, set())
+        shaper = Shaper(marked, StepBudget(whole=budget))
+        shape = shaper.shape()
+        unkept |= shaper.unkept | (kept - shaper.kept)
+        if kept.isdisjoint(unkept):
+            return _Shaped(without_marks(marked), shape, shaper.unplaced)
+    raise AssertionError("in the last round nothing is kept")
 
 
 def closed_grammar(

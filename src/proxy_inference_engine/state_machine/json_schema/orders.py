@@ -11,7 +11,7 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.freeing import freed, may_be_freed
+from proxy_inference_engine.state_machine.json_schema.freeing import freed, is_part, may_be_freed, parts_referred
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS, children, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, num_alternatives
 
@@ -57,36 +57,20 @@ class _Orders:
         self._definitions: dict[str, Any] = {}
 
     def document(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        parts = self._referred(schema)
+        parts = parts_referred(schema, self._budget)
         self._given = schema.get("$defs", {})
-        definitions = {name: self._changed(one, DEFINITIONS + name in parts) for name, one in self._given.items()}
+        definitions = {name: self._changed(one, name in parts) for name, one in self._given.items()}
         root: dict[str, Any] = self._changed({keyword: one for keyword, one in schema.items() if keyword != "$defs"})
         definitions |= self._definitions
         return {**root, "$defs": definitions} if definitions else root
 
-    def _referred(self, document: Mapping[str, Any]) -> set[str]:
-        """References to what holds together with others: alternatives in there would multiply with theirs."""
-        found: set[str] = set()
-        stack: list[tuple[Any, bool]] = [(document, False)]
-        while stack:
-            self._budget.spend()
-            schema, is_part = stack.pop()
-            if not isinstance(schema, dict):
-                continue
-            reference = schema.get("$ref", "")
-            if is_part and reference and reference not in found:
-                found.add(reference)
-                stack.append((document["$defs"][reference.removeprefix(DEFINITIONS)], True))
-            stack += [(one, _is_part(below[0], is_part)) for below, one in children(schema)]
-        return found
-
-    def _changed(self, schema: Any, is_part: bool = False) -> Any:
+    def _changed(self, schema: Any, is_a_part: bool = False) -> Any:
         self._budget.spend()
         if not isinstance(schema, dict):
             return schema
         # What holds together with others is put in order together with them.
-        result = mapped(schema, lambda below, one: self._changed(one, _is_part(below[0], is_part)))
-        if is_part:
+        result = mapped(schema, lambda below, one: self._changed(one, is_part(below[0], is_a_part)))
+        if is_a_part:
             return result
         return self._together(result) if result.keys() == {"allOf"} else self._alone(result)
 
@@ -228,11 +212,6 @@ def _freed(schema: dict[str, Any], needed: Names) -> dict[str, Any] | None:
         return None
     first: list[Any] = [{"properties": {name: {} for name in needed}}] if needed else []
     return {"allOf": [*first, *(one or part for one, part in zip(parts, schema["allOf"], strict=True))]}
-
-
-def _is_part(keyword: str, is_part: bool) -> bool:
-    """Whether what stands below a keyword holds together with other schemas."""
-    return keyword == "allOf" or (is_part and keyword == "anyOf")
 
 
 def _likely(names: list[str], needed: list[str]) -> Iterator[Names]:

@@ -7,7 +7,15 @@ from typing import Any
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
 from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
-from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, is_integral, is_number, lengths
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    OF_NUMBERS,
+    children,
+    is_integral,
+    is_number,
+    is_whole,
+    lengths,
+    mapped,
+)
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import (
     SPACE,
@@ -20,7 +28,9 @@ from proxy_inference_engine.state_machine.json_schema.regexes import (
 from proxy_inference_engine.state_machine.json_schema.result import divisor_of
 
 MAX_EXACT = 2**53
+_BOUNDS = OF_NUMBERS - {"multipleOf"}
 MAX_INTEGER = 2**63 - 1
+MIN_INTEGER = -(2**63) + 1024  # the library reads bounds as floating point, and has no range from its very last
 UNWRITABLE = frozenset(map(chr, (*range(32), 127))) - set("\b\f\n\r\t")
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!", "\\b", "\\B")
 
@@ -54,6 +64,8 @@ def numbers(schema: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
 def _exact(bound: Any, is_lower: bool, is_whole: bool) -> Any:
     """The bound as a number the library can hold, never a wider one."""
     limit = MAX_INTEGER if is_whole else MAX_EXACT
+    if is_whole and bound < MIN_INTEGER and is_lower:
+        return MIN_INTEGER
     if abs(bound) > limit:
         if (bound > 0) == is_lower:
             raise NotEnforceable("The bound has more digits than can be compared.")
@@ -78,6 +90,46 @@ def _has_room(bounds: Mapping[str, Any], is_whole: bool) -> bool:
         last = min(math.ceil(high) - 1 if is_open else math.floor(high) for high, is_open in highs)
         return bool(first <= last)
     return True
+
+
+def without_touched_ends(schema: Any, budget: StepBudget) -> Any:
+    """A rewritten schema whose ranges do not end right at a whole number where others end at fractions.
+
+    From exclusiveMinimum 1 to maximum 1.5 the library has 1 as well, also where the bounds stand in different parts.
+    """
+    return _apart_from_ends(schema, budget) if _has_fractions(schema, budget) else schema
+
+
+def _has_fractions(schema: Any, budget: StepBudget) -> bool:
+    stack = [schema]
+    while stack:
+        budget.spend()
+        one = stack.pop()
+        if isinstance(one, dict):
+            if any(key in one and not is_whole(one[key]) for key in _BOUNDS):
+                return True
+            stack += [below for _, below in children(one)]
+    return False
+
+
+def _apart_from_ends(schema: Any, budget: StepBudget) -> Any:
+    budget.spend()
+    if not isinstance(schema, dict):
+        return schema
+    result = mapped(schema, lambda _, one: _apart_from_ends(one, budget))
+    low, high = result.get("exclusiveMinimum"), result.get("exclusiveMaximum")
+    if low is not None and low >= 0 and is_whole(low):
+        del result["exclusiveMinimum"]
+        result["minimum"] = max(low + _step(low), result.get("minimum", low))
+    if high is not None and high <= 0 and is_whole(high):
+        del result["exclusiveMaximum"]
+        result["maximum"] = min(high - _step(high), result.get("maximum", high))
+    return result
+
+
+def _step(end: int | float) -> float:
+    """A small distance that does not get lost."""
+    return 1e-9 if abs(end) < 2**20 else 1e-3 if abs(end) < 2**40 else 1
 
 
 def is_expressible(value: Any) -> bool:

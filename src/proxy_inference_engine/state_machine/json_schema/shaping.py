@@ -1,4 +1,4 @@
-"""What a watch has to know of a rewritten schema, place by place: the arrays whose items differ.
+"""What a watch has to know of a rewritten schema, place by place: the arrays whose items differ, the keys it keeps.
 
 A place is described by one schema or by several of which one holds, and a watch cannot tell which: what it keeps has to
 follow from all of them. Where it does not, the place is named, and the schema is written in another way.
@@ -9,6 +9,8 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
+from proxy_inference_engine.state_machine.json_schema.freeing import names_of
+from proxy_inference_engine.state_machine.json_schema.keeping import KEPT, Kept
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
@@ -31,6 +33,8 @@ class Shaper:
 
     def __init__(self, document: Mapping[str, Any], budget: StepBudget) -> None:
         self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
+        self.kept: set[int] = set()  # numbers of objects whose keys are kept
+        self.unkept: set[int] = set()  # and of those whose keys cannot be, here or there
         self._definitions: Mapping[str, Any] = document.get("$defs", {})
         self._root = document
         self._budget = budget
@@ -48,7 +52,10 @@ class Shaper:
             self._budget = StepBudget()
             self._give_up([self._root])
             return None
-        return root if root is not None and root in _telling(list(self._shapes.values())) else None
+        if root is None or root not in _telling(list(self._shapes.values())):
+            return None
+        root.keeps_keys = bool(self.kept)
+        return root
 
     def _at(self, schemas: list[Schema]) -> Shape | None:
         """The shape of a place that each of some schemas may describe."""
@@ -100,6 +107,8 @@ class Shaper:
             seen.add(id(one))
             if DIFFERENT in one:
                 self.unplaced.add(one[DIFFERENT])
+            if KEPT in one:
+                self.unkept.add(one[KEPT].number)
             if "$ref" in one:
                 stack.append(self._definitions[one["$ref"].removeprefix(DEFINITIONS)])
             stack += [below for _, below in children(one)]
@@ -113,15 +122,30 @@ class Shaper:
     # Objects
 
     def _object(self, cases: list[Together]) -> ObjectShape:
-        names = dict.fromkeys(name for case in cases for part in case for name in part.get("properties", ()))
+        names = dict.fromkeys(name for case in cases for part in case for name in _names(part))
         self._budget.spend(len(names) * len(cases))
-        return ObjectShape(
-            {written_key(name): self._at([self._property(case, name) for case in cases]) for name in names},
-            self._at([_all(map(_rest, case)) for case in cases]),
+        told = [[(_named(part), _rest(part)) for part in case] for case in cases]
+        result = ObjectShape(
+            {
+                written_key(name): self._at([_all(named.get(name, rest) for named, rest in case) for case in told])
+                for name in names
+            },
+            self._at([_all(rest for _, rest in case) for case in told]),
         )
+        self._keep(result, [{part[KEPT] for part in case if KEPT in part} for case in cases])
+        return result
 
-    def _property(self, case: Together, name: str) -> Schema:
-        return _all(part["properties"][name] if name in part.get("properties", {}) else _rest(part) for part in case)
+    def _keep(self, shape: ObjectShape, found: list[set[Kept]]) -> None:
+        """Note what a watch keeps of an object, where that follows from every case."""
+        kept = found[0]
+        closed = [one for one in kept if one.is_closed]
+        if any(one != kept for one in found) or (closed and len(kept) > 1):
+            self.unkept |= {one.number for one in set().union(*found)}
+            return
+        self.kept |= {one.number for one in kept}
+        shape.needed = frozenset(written_key(name) for one in kept for name in one.needed)
+        for one in closed:
+            shape.only, shape.is_endless = frozenset(map(written_key, one.certain)), one.is_endless
 
     # Arrays
 
@@ -143,11 +167,24 @@ class Shaper:
         return result
 
 
+def _names(part: Mapping[str, Any]) -> Iterator[str]:
+    yield from part.get("properties", ())
+    for pattern in part.get("patternProperties", ()):
+        yield from names_of(pattern)
+
+
+def _named(part: Mapping[str, Any]) -> dict[str, Schema]:
+    """What a part says of the keys that it names."""
+    patterns: Mapping[str, Schema] = part.get("patternProperties", {})
+    listed = {name: one for pattern, one in patterns.items() for name in names_of(pattern)}
+    return {**listed, **part.get("properties", {})}
+
+
 def _rest(part: Mapping[str, Any]) -> Schema:
     """What a part says of keys that it does not name."""
-    patterns = part.get("patternProperties", {})
+    patterns = [one for pattern, one in part.get("patternProperties", {}).items() if not names_of(pattern)]
     others = part.get("additionalProperties", True)
-    return {"anyOf": [*patterns.values(), others]} if patterns else others
+    return {"anyOf": [*patterns, others]} if patterns else others
 
 
 def _all(schemas: Iterator[Schema]) -> Schema:
@@ -191,7 +228,8 @@ def _telling(shapes: list[Shape]) -> set[Shape]:
 
 
 def _tells(shape: Shape) -> bool:
-    return shape.array is not None and shape.array.texts is not None
+    is_kept = shape.object is not None and shape.object.is_kept
+    return is_kept or (shape.array is not None and shape.array.texts is not None)
 
 
 def _below(shape: Shape) -> Iterator[Shape | None]:
@@ -218,7 +256,8 @@ def without_marks(schema: Schema) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     copy = mapped(schema, lambda _, one: without_marks(one))
-    copy.pop(DIFFERENT, None)
+    for mark in (DIFFERENT, KEPT):
+        copy.pop(mark, None)
     if "allOf" in copy:
         copy["allOf"] = [part for part in copy["allOf"] if part != {}]
         if copy.keys() == {"allOf"} and len(copy["allOf"]) <= 1:

@@ -50,6 +50,9 @@ NUMBERS = [
     Case({"minimum": 10}, [10, "a", None, [], {}], [9]),
     Case({"type": "integer", "multipleOf": 5}, [0, 5, -10], [1, 7]),
     Case({"type": "number", "multipleOf": 0.5}, [0.5, 2, -1.5], [0.3]),
+    Case(
+        {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, [0, -(10**18), 10**18], [2**63, -(2**64), 1.5]
+    ),
     Case({"type": "integer", "multipleOf": 4, "minimum": 5, "maximum": 9}, [8], [4, 6, 12]),
     Case({"type": "integer", "minimum": 1.5, "maximum": 3.5}, [2, 3], [1, 4]),
     Case({"type": "integer", "maximum": 9223372036854775807}, [9223372036854775807, 0], [9223372036854775808]),

@@ -11,7 +11,13 @@ import pytest
 from proxy_inference_engine.state_machine.compiler import is_harmless
 from proxy_inference_engine.state_machine.json_schema import closed_grammar, json_grammar, open_grammar
 from proxy_inference_engine.state_machine.json_schema.orders import MAX_ORDERS, MAX_PERMUTED, in_any_order
-from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
+from tests.unit.state_machine.json_schema.acceptance import (
+    accepts,
+    byte_tokenizer,
+    compiled,
+    is_watched_through,
+    written,
+)
 from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, Case, obj
 from tests.unit.state_machine.json_schema.test_cases import CASES, name_of
 
@@ -27,9 +33,11 @@ def tokenizer() -> llguidance.LLTokenizer:
 def taken(
     schema: Any, instances: list[Any], tokenizer: llguidance.LLTokenizer, *, is_watched: bool = False
 ) -> list[Any]:
-    matcher, error = compiled(open_grammar(schema, is_watched=is_watched), tokenizer)
+    grammar = open_grammar(schema, is_watched=is_watched)
+    matcher, error = compiled(grammar, tokenizer)
     assert matcher is not None, error
-    return [one for one in instances if accepts(matcher, tokenizer, written(one))]
+    texts = [(one, written(one)) for one in instances]
+    return [one for one, text in texts if accepts(matcher, tokenizer, text) and is_watched_through(grammar, text)]
 
 
 def test_few_properties_come_in_any_order(tokenizer: llguidance.LLTokenizer) -> None:
@@ -67,33 +75,88 @@ def test_nothing_else_is_taken(case: Case, tokenizer: llguidance.LLTokenizer) ->
 
 @pytest.mark.parametrize("case", CASES[1::3], ids=name_of)
 def test_nothing_else_is_taken_beside_a_watch(case: Case, tokenizer: llguidance.LLTokenizer) -> None:
-    invalid = [one for one in case.invalid if not isinstance(one, list)]  # what is in lists may be for the watch
-    assert taken(case.schema, [*case.valid, *invalid], tokenizer, is_watched=True) == case.valid
+    assert taken(case.schema, [*case.valid, *case.invalid], tokenizer, is_watched=True) == case.valid
 
 
 LOOSE = obj({name: INTEGER for name in "abcdef"} | {"no": False}, required=["f", "b"])
 PARTED = {"allOf": [obj({name: INTEGER for name in "abc"}), obj({"d": STRING, "e": {"minimum": 5}}, required=["e"])]}
 
 
-def test_beside_a_watch_all_that_is_not_required_comes_in_any_order(tokenizer: llguidance.LLTokenizer) -> None:
-    orders = [dict.fromkeys(order, 1) for order in ("abcdef", "fbzeca", "bfca", "fzb", "fb")]
-    invalid: list[Any] = [{"f": 1}, {"f": 1, "b": 1, "no": 1}, {"f": 1, "b": 1, "c": "x"}, {"b": "x", "f": 1}]
-    assert taken(LOOSE, [*orders, *invalid], tokenizer, is_watched=True) == [*orders[:3], orders[4]]
+def test_beside_a_watch_properties_come_in_any_order(tokenizer: llguidance.LLTokenizer) -> None:
+    orders = [dict.fromkeys(order, 1) for order in ("abcdef", "fbzeca", "bfca", "fzb", "fb", "zaebf")]
+    invalid: list[Any] = [{"f": 1}, {"f": 1, "b": 1, "no": 1}, {"f": 1, "b": 1, "c": "x"}, {"b": "x", "f": 1}, {}]
+    assert taken(LOOSE, [*orders, *invalid], tokenizer, is_watched=True) == orders
     assert taken(LOOSE, orders, tokenizer) == [orders[0], orders[4]]
     free = {**LOOSE, "required": []}
     assert taken(free, [*orders, {"no": 1}, {"a": ""}], tokenizer, is_watched=True) == orders
+    typed = {**LOOSE, "additionalProperties": STRING, "required": ["f", "other"]}
+    assert taken(
+        typed, [{"other": "", "z": "", "f": 1}, {"other": 1, "f": 1}, {"f": 1}], tokenizer, is_watched=True
+    ) == [{"other": "", "z": "", "f": 1}]
+
+
+def test_closed_objects_too(tokenizer: llguidance.LLTokenizer) -> None:
+    orders = [dict.fromkeys(order, 1) for order in ("abcdef", "fbeca", "bf", "ecabf")]
+    invalid: list[Any] = [{"f": 1}, {"f": 1, "b": 1, "z": 1}, {"a": 1, "b": 1}, {}, {"b": "", "f": 1}]
+    assert taken(MANY, [*orders, *invalid], tokenizer, is_watched=True) == orders
+
+
+CLOSED = {"additionalProperties": False}
+TELLING = obj(
+    {"kind": {"const": 1}, **{name: INTEGER for name in "abcd"}}, required=["kind"], additionalProperties=False
+)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"anyOf": [TELLING, obj({"kind": {"const": 2}}, required=["kind", "a"])]}, id="which one"),
+        pytest.param(obj({name: INTEGER for name in "abcd"}, required=["a"], maxProperties=3), id="counted"),
+        pytest.param({"allOf": [TELLING, obj({"kind": True, "a": True, "b": True}) | CLOSED]}, id="both closed"),
+        pytest.param(
+            obj({**{name: INTEGER for name in "abc"}, "d": {"allOf": [STRING, INTEGER]}}, required=["a"])
+            | {"additionalProperties": False},
+            id="perhaps impossible",
+        ),
+    ],
+)
+def test_where_a_watch_cannot_know_the_grammar_says_it(schema: Any, tokenizer: llguidance.LLTokenizer) -> None:
+    grammar = open_grammar(schema, is_watched=True)
+    assert grammar.shape is None
+    validator = jsonschema.Draft202012Validator(schema)
+    kinds: list[dict[str, Any]] = [{}, {"kind": 1}, {"kind": 2}]
+    values = [{**kind, **dict.fromkeys(names, 1)} for kind in kinds for names in ("", "a", "b", "ab", "abc", "abcd")]
+    assert all(validator.is_valid(one) for one in taken(schema, values, tokenizer, is_watched=True))
+
+
+def test_what_one_part_alone_speaks_of_comes_in_any_order(tokenizer: llguidance.LLTokenizer) -> None:
+    named = obj({name: INTEGER for name in "abcdefg"}, required=["c", "d"]) | CLOSED
+    schema = {**named, "anyOf": [{"required": ["a"]}, {"properties": {"b": False}}]}
+    valid: list[Any] = [dict.fromkeys(names, 1) for names in ("ecd", "dc", "aedc", "abgecd", "agdc")]
+    invalid: list[Any] = [dict.fromkeys(names, 1) for names in ("bdc", "ad", "e", "adcz")]
+    assert taken(schema, [*valid, *invalid], tokenizer, is_watched=True) == valid
+
+
+def test_patterns_stay_beside_names_that_have_none_of_them(tokenizer: llguidance.LLTokenizer) -> None:
+    names = obj({name: INTEGER for name in "abcd"}, required=["a", "d"], patternProperties={"^x-": STRING})
+    valid: list[Any] = [{"d": 1, "x-b": "", "a": 1}, {"x-a": "", "d": 1, "x-b": "", "a": 1, "x-c": "", "b": 2}]
+    invalid: list[Any] = [{"d": 1, "x-b": 1, "a": 1}, {"d": 1, "x-": ""}, {"d": 1, "a": 1, "x": 1}]
+    schema = {**names, **CLOSED}
+    assert taken(schema, [*valid, *invalid], tokenizer, is_watched=True) == valid
+    assert taken(names, [*valid, *invalid], tokenizer, is_watched=True) == [*valid, invalid[-1]]
+
+
+def test_many_names_of_equal_schemas_share_a_pattern(tokenizer: llguidance.LLTokenizer) -> None:
+    names = [f"option{index}" for index in range(120)]
+    schema = obj({name: INTEGER for name in names}, required=names[:2]) | CLOSED
+    turned = dict.fromkeys(reversed(names), 1)
+    assert taken(schema, [turned, {names[0]: 1}], tokenizer, is_watched=True) == [turned]
 
 
 def test_parts_together_come_in_any_order_beside_a_watch(tokenizer: llguidance.LLTokenizer) -> None:
     valid: list[Any] = [{"e": 5, "c": 1, "z": 1, "a": 1}, {"a": 1, "c": 1, "d": "", "e": 5}, {"e": 7}]
     invalid: list[Any] = [{"a": 1}, {"e": 4}, {"e": 5, "c": ""}, {"e": 5, "d": 1}]
     assert taken(PARTED, [*valid, *invalid], tokenizer, is_watched=True) == valid
-
-
-def test_closed_objects_are_not_freed_for_their_keys_run_out() -> None:
-    for schema in (MANY, {"allOf": [*PARTED["allOf"], MANY]}):
-        assert open_grammar(schema, is_watched=True) == open_grammar(schema)
-    assert open_grammar(LOOSE, is_watched=True) != open_grammar(LOOSE)
 
 
 def test_what_is_large_stands_once_in_freed_objects_too() -> None:
