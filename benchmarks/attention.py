@@ -1,4 +1,4 @@
-"""`python -m benchmarks.attention`: our attention of several tokens beside ggml's flash attention.
+"""`python -m benchmarks.attention`: our attention beside ggml's flash attention.
 
 Milliseconds for the heads of one layer of the bundled model (9 over 3, 64 wide) and of a model with 8B parameters (32
 over 8, 128 wide), the best of many tries, both in turn. Nothing else should run.
@@ -16,7 +16,7 @@ from proxy_inference_engine.runners.llama_cpp.product.hook import Product
 
 _HEADS = ((9, 3, 64), (32, 8, 128))
 _DEPTHS = (512, 1280, 4096)
-_TOKENS = (4, 16, 36, 63, 64, 256)
+_TOKENS = (1, 4, 16, 36, 63, 64, 256)
 _MIN_S = 0.3  # of tries for one figure
 
 

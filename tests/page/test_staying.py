@@ -19,6 +19,17 @@ TEXTS = {
 }
 FOCUS = "((at) => [at.id, at.title, at.ariaLabel, at.textContent].find(Boolean))(document.activeElement)"
 LOW = {"width": 900, "height": 420}
+# Answers whose line stays open after their last event.
+OPEN_ENDED = """
+const before = window.fetch;
+window.fetch = async (...asked) => {
+  const answer = await before(...asked);
+  if (!answer.headers.get("content-type")?.startsWith("text/event-stream")) return answer;
+  const { readable, writable } = new TransformStream();
+  answer.body.pipeTo(writable, { preventClose: true }).catch(() => {});
+  return new Response(readable, answer);
+};
+"""
 SEEN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -157,6 +168,19 @@ def test_pressed_twice_it_asks_once(visitor: Visitor) -> None:
     page.get_by_text("The answer is complete.").wait_for()
     page.locator(DONE).wait_for()
     assert page.get_by_text("2 of 2").count() == 1
+
+
+def test_an_answer_is_over_with_its_last_event(visitor: Visitor) -> None:
+    """What it asks for can be given at once, and stays where it is written."""
+    page = visitor.page
+    visitor.context.add_init_script(OPEN_ENDED)
+    page.evaluate("tools => localStorage.setItem('pie.tools', tools)", json.dumps([{**TOOLS[0], "isOn": True}]))
+    page.reload()
+    visitor.ask("@weather")
+    page.locator(".call textarea").fill("@rainy")
+    visitor.button("Send the results and go on").click()
+    page.locator(DONE, has_text="It rains.").wait_for()
+    assert page.locator(".call textarea").input_value() == "@rainy"
 
 
 def test_on_a_touch_screen_no_keyboard_comes_unasked(browser: Any, server: Running) -> None:

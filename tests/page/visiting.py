@@ -69,7 +69,9 @@ class Visitor:
         return str(answer.locator(".text").inner_text())
 
     def go(self, view: str) -> None:
+        """Until it is there: what is typed before goes into the one that leaves."""
         self.page.locator("#views").get_by_text(view, exact=True).click()
+        self.page.locator(f".view-{view.lower()}").wait_for(state="attached")
 
     def search_hub(self, words: str) -> None:
         """In the box of the models' view: the chat's has one too, and may still be about to leave."""

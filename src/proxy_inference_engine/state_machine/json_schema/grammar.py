@@ -92,7 +92,9 @@ def json_grammar(
         StepBudget(whole=budget).spend(num_chars // CHARS_PER_STEP)
         while True:
             rewriter = Rewriter(Document(schema, StepBudget(whole=budget)), is_strict, unwatched)
-            rewritten: dict[str, Any] = without_touched_ends(rewriter.result(), StepBudget(whole=budget))
+            rewritten = rewriter.result()
+            if rewriter.has_bounds:
+                rewritten = without_touched_ends(rewritten, StepBudget(whole=budget))
             if unwatched is None:
                 break
             shaped = _shaped(rewritten, budget, keeps=any_order, is_marked=rewriter.is_marked)

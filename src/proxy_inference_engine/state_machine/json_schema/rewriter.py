@@ -99,7 +99,7 @@ class Rewriter:
     def __init__(self, document: Document, is_strict: bool, unwatched: set[str] | None = None) -> None:
         """`unwatched`: paths of uniqueItems that no watch can keep; None: there is no watch."""
         self.relaxed: dict[str, None] = {}
-        self.is_marked = False  # something is left to a watch
+        self.is_marked = self.has_bounds = False  # something is left to a watch; numbers have bounds
         self._document = document
         self._unwatched = unwatched
         self._is_strict = is_strict
@@ -315,6 +315,7 @@ class Rewriter:
         for kind, keywords, part in parts:
             if kind in kinds and not keywords.isdisjoint(schema):
                 written = part()
+                self.has_bounds |= kind == "number"
                 if written is None:
                     left.discard(kind)
                 else:

@@ -71,8 +71,8 @@ def test_it_is_the_one_that_pip_asks(
         return
     assert find_index() == f"{hub.endpoint}/{expected}"
     # A package that is nowhere: what pip asks for it is enough.
-    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--retries", "0", "nothing"]
-    done = subprocess.run(pip, capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--retries", "0"]
+    done = subprocess.run([*pip, "--disable-pip-version-check", "nothing"], capture_output=True, text=True)
     assert {each.path for each in hub.asked} == {f"/{expected}/nothing/"}, done.stderr
 
 

@@ -38,12 +38,17 @@ export class Answer {
   async follow(send) {
     for (let tries = 0; ; tries += 1) {
       try {
-        for await (const event of events(await send(), this.say)) {
+        const stream = events(await send(), this.say);
+        for (;;) {
+          const { value: event, done } = await stream.next();
+          if (done) throw new ApiError(0, "The answer broke off.");
           tries = 0;
           this.take(event);
+          if (this.turn.state !== "done") continue;
+          // Over with its last event, not with the line: what is shown by then has to work.
+          stream.next().catch(() => {});
+          return this.end(null);
         }
-        if (this.turn.state === "done") return this.end(null);
-        throw new ApiError(0, "The answer broke off.");
       } catch (error) {
         if (error.name === "AbortError") return false;
         const isOver = error instanceof ApiError && error.status !== 0;
