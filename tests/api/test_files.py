@@ -204,6 +204,23 @@ def test_files_of_a_key_are_bounded_together(bounded: tuple[Running, Path]) -> N
         assert send(http, PURPOSE, part("file", b"x" * 1900, "a")).status_code == 200
 
 
+def test_a_file_that_others_have_left_no_room_for_meanwhile_is_refused(bounded: tuple[Running, Path]) -> None:
+    live, folder = bounded
+    with live.http() as http:
+
+        def slow() -> Iterator[bytes]:
+            whole = form(PURPOSE, part("file", b"x" * 1900, "a"))
+            yield whole[:-1950]
+            wait_until(lambda: len(files_in(folder)) == 1)
+            with live.http() as other:
+                assert [send(other, PURPOSE, part("file", b"y" * 1900, "b")).status_code for _ in range(2)] == [200] * 2
+            yield whole[-1950:]
+
+        answer = http.post("/v1/files", content=slow(), headers=FORM)
+        assert answer.status_code == 429 and answer.json()["error"]["code"] == "insufficient_quota"
+        assert len(files_in(folder)) == 2
+
+
 def test_a_client_that_leaves_leaves_nothing(bounded: tuple[Running, Path]) -> None:
     live, folder = bounded
     with socket.create_connection(live.address, timeout=HANG_S) as sock:

@@ -107,11 +107,11 @@ def test_memory_is_shared_out_of_what_is_free(
 
 async def test_the_operator_s_limits_arrive(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "m.gguf")
-    limits = {"max_waiting": 2, "slots": 1, "context": 300, "step_target_ms": 50.0}
+    limits = {"max_waiting": 2, "slots": 1, "context": 300, "step_target_ms": 50.0, "queue_timeout_seconds": 7.0}
     with loaded(path, kv_memory=1 << 20, cache_memory=4096, **limits) as worker:
         assert worker.context_tokens == 512 and worker.lanes == (Lane(1, 512),)  # in steps of 256
         assert worker.stats().max_cached_bytes == 4096
-        assert worker._engine.pace.target_s == 0.05
+        assert worker._engine.pace.target_s == 0.05 and worker._engine._queue_timeout_s == 7.0
         streams = [worker.submit(make_request(b"a", id="r0", max_tokens=500))]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):

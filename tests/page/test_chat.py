@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner
+from tests.api.clients import TYPESCRIPT
 from tests.api.running import Running, running
 from tests.api.writing import call
 from tests.page.visiting import DONE, WRITING, Script, Visitor
@@ -322,6 +323,10 @@ def test_conversations_are_searched_renamed_exported_deleted_and_imported(visito
     page.locator(DONE, has_text="Good day").wait_for()
 
 
+def said_by(program: list[str], folder: Path | None = None) -> str:
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=True).stdout
+
+
 def test_settings_and_code_say_what_is_sent(visitor: Visitor) -> None:
     page = visitor.page
     visitor.button("Settings").click()
@@ -340,14 +345,22 @@ def test_settings_and_code_say_what_is_sent(visitor: Visitor) -> None:
     assert "const response = await client.responses.create({" in samples.pop("JavaScript")
     for name, text in samples.items():  # as they stand
         program = ["bash", "-c", text] if name == "curl" else [sys.executable, "-c", text]
-        said = subprocess.run(program, capture_output=True, text=True, timeout=HANG_S, check=True).stdout
-        assert "Good day to you." in said, name
+        assert "Good day to you." in said_by(program), name
     page.keyboard.press("Escape")
     with page.expect_request(lambda request: request.method == "POST") as sent:
         page.locator("#question").press("Enter")
     body = sent.value.post_data_json
     assert (body["instructions"], body["temperature"], body["min_p"]) == ("Be brief.", 0.5, 0.1)
     page.locator(DONE).wait_for()
+
+
+def test_the_code_for_javascript_runs_as_it_stands(visitor: Visitor) -> None:
+    folder = TYPESCRIPT.folder()
+    visitor.page.fill("#question", "@hello")
+    visitor.page.click("#code")
+    visitor.page.get_by_role("tab", name="JavaScript").click()
+    text = visitor.page.locator(".sample").inner_text()
+    assert "Good day to you." in said_by(["node", "--input-type=module", "-e", text], folder)
 
 
 def test_an_answer_that_was_cut_goes_on(visitor: Visitor) -> None:
