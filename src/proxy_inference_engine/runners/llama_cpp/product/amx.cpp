@@ -9,8 +9,7 @@ constexpr bool SIGNED_WEIGHTS = true;
 
 }  // namespace
 
-#include "chains.h"
-#include "column.h"
+#include "rows512.h"
 
 namespace {
 

@@ -57,4 +57,22 @@ struct Chain {
 
 #include "chains.h"
 
-constexpr product::Variant product::avx2 = make_variant<Chains>("AVX2");
+namespace {
+
+// The instruction takes one side without a sign: a weight's goes over to the column.
+struct RowProduct {
+    __m256i column;
+
+    explicit RowProduct(__m256i column) : column(column) {}
+
+    INLINED __m256i of(__m256i row) const {
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(row), _mm256_sign_epi8(column, row));
+        return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    }
+};
+
+}  // namespace
+
+#include "rows256.h"
+
+constexpr product::Variant product::avx2 = with_column(make_variant<Chains>("AVX2"));

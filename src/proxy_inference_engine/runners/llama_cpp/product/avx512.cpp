@@ -8,7 +8,6 @@ constexpr bool SIGNED_WEIGHTS = false;
 
 }  // namespace
 
-#include "chains.h"
-#include "column.h"
+#include "rows512.h"
 
 constexpr product::Variant product::avx512 = with_column(make_variant<Chains>("AVX-512 VNNI"));

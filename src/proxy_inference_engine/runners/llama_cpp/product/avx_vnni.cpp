@@ -31,4 +31,26 @@ struct Chain {
 
 #include "chains.h"
 
-constexpr product::Variant product::avx_vnni = make_variant<Chains>("AVX-VNNI");
+namespace {
+
+// The instruction takes one side without a sign: 128 is added to each weight, and what that adds is taken away first.
+struct RowProduct {
+    __m256i column, begin;
+
+    explicit RowProduct(__m256i column)
+        : column(column),
+          begin(_mm256_sub_epi32(_mm256_setzero_si256(),
+                                 _mm256_dpbusd_epi32(_mm256_setzero_si256(), flip(), column))) {}
+
+    INLINED __m256i of(__m256i row) const {
+        return _mm256_dpbusd_epi32(begin, _mm256_xor_si256(row, flip()), column);
+    }
+
+    static __m256i flip() { return _mm256_set1_epi8(static_cast<char>(0x80)); }
+};
+
+}  // namespace
+
+#include "rows256.h"
+
+constexpr product::Variant product::avx_vnni = with_column(make_variant<Chains>("AVX-VNNI"));

@@ -199,7 +199,7 @@ class Product : public ggml::TensorTraits {
         const char * from = plan.find(weights, panel, unit);
         const size_t bytes = plan.bytes_of(units);
         for (int i = 0; i < plan.rows_from(panel * ROWS); i++, from += weights.nb[1]) {
-            for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at, 0, 2);
+            for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at, 0, 3);
         }
     }
 
