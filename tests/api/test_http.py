@@ -167,6 +167,34 @@ def test_pipelining_closes_the_connection(server: Running) -> None:
     server.wait_idle()
 
 
+def test_a_wish_for_http_2_is_passed_over(server: Running) -> None:
+    """As Java's client has it in its first request, and again in each until it is fulfilled."""
+    wish = "Upgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    asked = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{wish}"
+    headers = f"{asked}Content-Length: {len(CHAT)}\r\n\r\n".encode()
+    with socket.create_connection(server.address, timeout=HANG_S) as sock:
+        for pieces in ([headers, CHAT], [headers + CHAT], [headers[:30], headers[30:] + CHAT[:5], CHAT[5:]]):
+            for piece in pieces:
+                sock.sendall(piece)
+            answer = sock.recv(65536)
+            assert status(answer) == 200 and b"chatcmpl-" in answer and b"101 " not in answer
+        sock.sendall(headers.replace(b"Connection: ", b"Connection: close, ") + CHAT)
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+        assert status(answer) == 200 and b"\r\nconnection: close" in answer
+
+
+def test_a_refused_socket_is_the_last_request(server: Running) -> None:
+    """Its body would be read as the next one."""
+    asked = head("/v1/chat/completions", LOCAL, "Upgrade: websocket", "Content-Length: 1", method="POST")
+    asked = asked.replace(b"Connection: close", b"Connection: upgrade")
+    for rest in (b"{", b"{" + head(), head("/tokenize")):
+        with socket.create_connection(server.address, timeout=HANG_S) as sock:
+            sock.sendall(asked)
+            answer = b"".join(iter(lambda: sock.recv(65536), b""))
+            assert status(answer) == 400 and b"\r\nconnection: close" in answer
+        assert exchange(server, asked + rest).count(b"HTTP/1.1 ") <= 1
+
+
 def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     with running() as small:

@@ -73,7 +73,7 @@ class Guard:
                 await self._answer_preflight(headers, send)
                 return
             self._check_site(method, headers, hosts)
-            if scope["type"] == "http" and "upgrade" in headers:
+            if scope["type"] == "http" and headers.get("upgrade", "").lower() == "websocket":
                 raise InvalidRequest("Upgrading the connection is not supported; use plain HTTP/1.1.")
         await self._app(scope, receive, send)
 

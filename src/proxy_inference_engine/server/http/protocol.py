@@ -5,12 +5,14 @@ Errors below HTTP semantics are answered in the JSON of their path's API, and co
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -30,6 +32,7 @@ _log = logging.getLogger(__name__)
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 100
 REQUEST_SECONDS = 30.0  # for headers and body
+_OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 _ROUTE = "connection"  # in the metrics: what never became a request
 
 
@@ -67,6 +70,9 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
         self._refusal: PieError = InvalidRequest("This is not a valid HTTP/1.1 request.")
         self._num_bytes_in = 0
         self._num_header_bytes = 0
+        self._is_last = False  # the request that is being answered
+        self._is_put_again = False  # the one whose headers came, without its wish for another protocol
+        self._num_read = 0  # of the bytes that came last
 
     @property
     def waits_since(self) -> float | None:
@@ -93,7 +99,7 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
         self.watch.begin()
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is None or self.transport.is_closing():
+        if self.parser is None or self.transport.is_closing() or self._is_last:
             return
         super().data_received(data)
         if self.is_reading_headers:
@@ -102,6 +108,24 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
             if self._num_bytes_in > MAX_HEADER_BYTES and not self.transport.is_closing():
                 self._refusal = _headers_too_large()
                 self.send_400_response("")
+        if self._is_put_again:
+            self._is_put_again = False
+            plain = self._plain_head() + data[self._num_read :]
+            self.parser = HttpRequestParser(self)  # one that was told to close reads nothing more
+            self.data_received(plain)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser has stopped behind the headers, whatever comes after them."""
+        upgrade = sys.exception()
+        assert isinstance(upgrade, HttpParserUpgrade)
+        self._num_read = upgrade.args[0]
+
+    def _plain_head(self) -> bytes:
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name not in _OF_UPGRADES]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -117,6 +141,9 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.is_reading_headers = False
+        if self._get_upgrade() not in (None, b"websocket"):
+            self._is_put_again = True  # HTTP/2, say, as Java's client asks: it is content without
+            return
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             self._refuse(self._refusal)
         if not self.url.startswith(b"/"):
@@ -125,6 +152,9 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
             self._refuse(InvalidRequest("Pipelined requests are not supported."))
         self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
         super().on_headers_complete()
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._is_last = True  # it is refused, and the parser does not know where its body ends
+            self.cycle.keep_alive = False
         if self.parser.get_http_version() == "1.0":
             self.cycle.chunked_encoding = False
             self.cycle.expected_content_length = _AnyLength()
@@ -151,6 +181,8 @@ class LimitedProtocol(WatchedProtocol, HttpToolsProtocol):
         self.transport.set_protocol(protocol)
 
     def on_message_complete(self) -> None:
+        if self._is_put_again:
+            return
         self._stop_waiting()
         super().on_message_complete()
 
