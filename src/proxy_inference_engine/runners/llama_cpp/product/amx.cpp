@@ -120,6 +120,7 @@ struct Tiles {
         } else {
             const auto add = columns <= 4 ? add_tiles<Format, 4>
                              : columns <= 8 ? add_tiles<Format, 8> : add_tiles<Format, 16>;
+            fetch(panels.ahead, panels.ahead_bytes);
             for (int p = 0; p < panels.count; p++) add(start(panels, p), strip, units, sums[p]);
         }
     }

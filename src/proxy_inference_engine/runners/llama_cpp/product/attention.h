@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "fetch.h"
 #include "variant.h"
 
 namespace {

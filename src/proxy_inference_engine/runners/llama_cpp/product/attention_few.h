@@ -18,6 +18,7 @@ inline Floats widened(const char * halves, int at) {
 template <int ROWS>
 inline void score_few(const Attention & work, const char * keys, int count, FewRows & rows) {
     for (int i = 0; i < count; i++, keys += work.key_next) {
+        fetch(keys + work.key_next * SOON, sizeof(uint16_t) * work.width);
         Floats sums[ROWS];
 #pragma GCC unroll 4
         for (auto & sum : sums) sum = fill(0.0f);
@@ -106,6 +107,7 @@ void attend_few(const Attention & work, int first) {
             is_seen = is_seen || sights[row] != Sight::none;
         }
         if (!is_seen) continue;
+        fetch_rows(work.values + work.value_next * key, work.value_next, count, work.width);
         score_few<ROWS>(work, work.keys + work.key_next * key, count, rows);
         float scale[ROWS];
         for (int row = 0; row < ROWS; row++) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "fetch.h"
 #include "ggml.h"
 #include "variant.h"
 
@@ -52,6 +53,13 @@ class AttentionTraits : public ggml::TensorTraits {
         const int64_t total = num_parts * keys.ne[2] * queries.ne[3];
         auto room = reinterpret_cast<char *>(aligned(reinterpret_cast<size_t>(params->wdata)));
         room += params->ith * aligned(Attention::room_bytes(queries.ne[0]));
+        const auto find = [&](int64_t i) {
+            // The last tokens see most: they come first, so that nobody waits long for the last piece.
+            const int64_t part = num_parts - 1 - i / (keys.ne[2] * queries.ne[3]);
+            const int64_t head = i % keys.ne[2], stream = i / keys.ne[2] % queries.ne[3];
+            return piece(*op, part, head, stream, reinterpret_cast<float *>(room));
+        };
+        fetch_keys(find(std::min<int64_t>(params->ith, total - 1)));
         if (params->ith == 0) {
             functions.chunk_set(params->threadpool, params->nth);
             num_done.fetch_add(1, std::memory_order_relaxed);
@@ -59,10 +67,8 @@ class AttentionTraits : public ggml::TensorTraits {
         functions.barrier(params->threadpool);
         const auto attend = chosen.load(std::memory_order_relaxed)->attend;
         for (int64_t i = params->ith; i < total; i = functions.chunk_add(params->threadpool, 1)) {
-            // The last tokens see most: they come first, so that nobody waits long for the last piece.
-            const int64_t part = num_parts - 1 - i / (keys.ne[2] * queries.ne[3]);
-            const int64_t head = i % keys.ne[2], stream = i / keys.ne[2] % queries.ne[3];
-            attend(piece(*op, part, head, stream, reinterpret_cast<float *>(room)));
+            fetch_keys(find(std::min(i + params->nth, total - 1)));
+            attend(find(i));
         }
         return true;
     }
@@ -71,6 +77,9 @@ class AttentionTraits : public ggml::TensorTraits {
     ggml::Functions & functions;
     std::atomic<const Variant *> & chosen;
     std::atomic<int64_t> & num_done;
+
+    // The first ones of a piece that is computed soon.
+    static void fetch_keys(const Attention & work) { fetch_rows(work.keys, work.key_next, SOON, work.width); }
 
     static float number(const ggml::Tensor & op, int which) {
         float found;

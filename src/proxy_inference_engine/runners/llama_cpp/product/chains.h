@@ -56,13 +56,17 @@ INLINED void add_group(const typename Format::Unit * const (&units)[NUM_PANELS],
     if constexpr (FROM + NUM < COUNT) add_group<Format, FROM + NUM>(units, piece, from, sums);
 }
 
+// With every unit as many bytes as `panels` says are asked for.
 template <class Format, int NUM_PANELS, int COUNT>
 void add_units(const Panels & panels, const Piece * strip, int units, int from, product::Sums * to) {
     const typename Format::Unit * unit[NUM_PANELS];
     Floats sums[NUM_PANELS][COUNT];
     for (int p = 0; p < NUM_PANELS; p++) unit[p] = reinterpret_cast<const typename Format::Unit *>(start(panels, p));
     EACH(NUM_PANELS, COUNT) sums[p][c] = load(to[p][from + c]);
-    for (int u = 0; u < units; u++) {
+    const size_t step = panels.ahead_bytes;
+    const char * ahead = panels.ahead + step * units * (from / BREADTH);
+    for (int u = 0; u < units; u++, ahead += step) {
+        fetch(ahead, step);
         add_group<Format, 0>(unit, strip[u], from, sums);
         for (int p = 0; p < NUM_PANELS; p++) unit[p]++;
     }
@@ -81,14 +85,19 @@ void add_columns(const Panels & panels, const Piece * strip, int units, int from
 
 template <class Format, int NUM_PANELS>
 void add_runs(const Panels & panels, const Piece * strip, int units, int columns, product::Sums * sums) {
+    const int groups = (columns + BREADTH - 1) / BREADTH;
+    const size_t step = panels.ahead_bytes / (units * groups);
     for (int u = 0; u < units; u += RUN) {
         const int some = least(RUN, units - u);
-        const Panels those{panels.first + sizeof(typename Format::Unit) * u, panels.next, panels.count};
+        const Panels those{panels.first + sizeof(typename Format::Unit) * u, panels.next, panels.count,
+                           panels.ahead + step * groups * u, step};
         add_columns<Format, NUM_PANELS, BREADTH>(those, strip + u, some, 0, columns, sums);
     }
 }
 
+// Without what is asked for, which the first of them do.
 inline Panels rest(const Panels & panels, int from) {
+    if (from == 0) return panels;
     return {start(panels, from), panels.next, panels.count - from};
 }
 

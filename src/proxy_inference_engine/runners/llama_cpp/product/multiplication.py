@@ -16,20 +16,25 @@ _NUM_OPERATIONS = 200  # more than ggml knows
 
 
 class Multiplication:
-    """`values` (rows, width) become weights in the format of this number; `columns` are (columns, width)."""
+    """`values` (rows, width) become weights in the format of this number; `columns` are (columns, width).
 
-    def __init__(self, binding: Binding, number: int, values: Floats, columns: Floats) -> None:
+    It is done so many `times` in one graph, as products follow each other in a pass: starting a graph takes as long as
+    a small product does.
+    """
+
+    def __init__(self, binding: Binding, number: int, values: Floats, columns: Floats, times: int = 1) -> None:
         self._binding = binding
         self._shape = len(columns), len(values)
-        num_bytes = ROOM_BYTES + values.nbytes + columns.nbytes + 4 * len(columns) * len(values)
+        num_bytes = ROOM_BYTES + values.nbytes + columns.nbytes + 4 * len(columns) * len(values) * times
         new_tensor = declared(binding, "ggml_new_tensor_2d", c_void_p, c_void_p, c_int, c_int64, c_int64)
         self._data = declared(binding, "ggml_get_data", c_void_p, c_void_p)
         self._context = new_context(binding, num_bytes)
         self._weights = weights = new_tensor(self._context, number, values.shape[1], values.shape[0])
         given = new_tensor(self._context, _F32, columns.shape[1], columns.shape[0])
         multiply = declared(binding, "ggml_mul_mat", c_void_p, *[c_void_p] * 3)
-        self._result = multiply(self._context, weights, given)
-        self._graph = Graph(binding, self._context, self._result)
+        results = [multiply(self._context, weights, given) for _ in range(times)]
+        self._result = results[-1]
+        self._graph = Graph(binding, self._context, *results)
         quantize = declared(binding, "ggml_quantize_chunk", c_size_t, c_int, *[c_void_p] * 2, *[c_int64] * 3, c_void_p)
         quantize(number, values.ctypes.data, self._data(weights), 0, *values.shape, None)
         ctypes.memmove(self._data(given), columns.ctypes.data, columns.nbytes)
@@ -76,12 +81,13 @@ def new_context(binding: Binding, num_bytes: int) -> Any:
 
 
 class Graph:
-    """What leads to a result."""
+    """What leads to some results."""
 
-    def __init__(self, binding: Binding, context: Any, result: Any) -> None:
+    def __init__(self, binding: Binding, context: Any, *results: Any) -> None:
         self._binding = binding
         self._graph = declared(binding, "ggml_new_graph", c_void_p, c_void_p)(context)
-        declared(binding, "ggml_build_forward_expand", None, c_void_p, c_void_p)(self._graph, result)
+        for result in results:
+            declared(binding, "ggml_build_forward_expand", None, c_void_p, c_void_p)(self._graph, result)
 
     def run(self, threads: int) -> None:
         """Planned anew each time, as llama.cpp does: who computes it is decided then."""

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "fetch.h"
 #include "ggml.h"
 
 namespace {
@@ -197,10 +198,12 @@ struct FormatQ6_K {
 };
 
 template <class Format>
-void pack(const char * first, size_t row_bytes, int count, int units, void * panel) {
+void pack(const char * first, size_t row_bytes, int count, int units, const char * ahead, void * panel) {
+    constexpr size_t BYTES = ROWS * sizeof(typename Format::Block);
     Rows rows(first, row_bytes, count);
     const auto to = static_cast<typename Format::Unit *>(panel);
     for (int u = 0; u < units; u += Format::UNITS) {
+        if (ahead != nullptr) fetch(ahead + BYTES * (u / Format::UNITS), BYTES);
         Format::pack(rows, to + u);
         rows.skip(sizeof(typename Format::Block));
     }

@@ -81,7 +81,7 @@ class Product : public ggml::TensorTraits {
         auto at = reinterpret_cast<char *>(aligned(reinterpret_cast<size_t>(params->wdata)));
         auto strips = reinterpret_cast<Piece *>(at);
         auto panels = at + plan.strips_bytes() + params->ith * plan.panels_bytes();
-        if (plan.num_strips == 1) fetch(plan, *op->src[0], params->ith * plan.panels_a_chunk, 0, plan.units);
+        if (plan.num_strips == 1) fetch(plan.ahead(*op->src[0], plan.panels_a_chunk * params->ith), plan.rows_bytes());
         round_columns(plan, *params, *op->src[1], strips);
         if (params->ith == 0) {
             functions.chunk_set(params->threadpool, params->nth);
@@ -118,7 +118,7 @@ class Product : public ggml::TensorTraits {
               units(static_cast<int>(op.src[0]->ne[0] / WIDTH)),
               num_threads(num_threads) {
             const int64_t that_fit = CACHE_BYTES / (kernel.unit_bytes * units);
-            const int64_t fair = num_panels / (4 * num_threads);  // so that nobody waits long for the last one
+            const int64_t fair = num_panels / ((num_strips == 1 ? 8 : 4) * num_threads);  // so that nobody waits long for the last one
             panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}) / TOGETHER) * TOGETHER;
             num_chunks = divided(num_panels, panels_a_chunk);
         }
@@ -133,6 +133,16 @@ class Product : public ggml::TensorTraits {
         size_t bytes_of(int units) const { return kernel.block_bytes * (units * WIDTH / kernel.block_values); }
         const char * find(const ggml::Tensor & weights, int64_t panel, int unit) const {
             return static_cast<const char *>(weights.data) + weights.nb[1] * panel * ROWS + bytes_of(unit);
+        }
+        size_t rows_bytes() const { return ROWS * bytes_of(units); }
+        // Where a panel lies after so many units of each of its rows, if these lie one after the other. Where there is
+        // no such panel, the last one.
+        const char * ahead(const ggml::Tensor & weights, int64_t panel, int units = 0) const {
+            return find(weights, std::min(panel, num_panels - 1), 0) + ROWS * bytes_of(units);
+        }
+        // What this thread will probably compute after some panels.
+        int64_t after(int64_t panel, int count, int64_t chunk) const {
+            return panel + count < end_of(chunk) ? panel + count : panels_a_chunk * (chunk + num_threads);
         }
         int64_t end_of(int64_t chunk) const { return std::min(num_panels, (chunk + 1) * panels_a_chunk); }
         int panels_of(int64_t panel, int64_t chunk) const {
@@ -158,16 +168,16 @@ class Product : public ggml::TensorTraits {
     static void multiply_column(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const ggml::Tensor & weights = *op.src[0];
         for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p++) {
-            const bool is_last = p + 1 == plan.end_of(chunk);
-            const int64_t next = is_last ? plan.panels_a_chunk * (chunk + plan.num_threads) : p + 1;
             alignas(LINE) Sums sums;
             plan.kernel.multiply_column(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), strip,
-                                        plan.units, plan.find(weights, std::min(next, plan.num_panels - 1), 0), sums[0]);
+                                        plan.units, plan.ahead(weights, plan.after(p, 1, chunk)), sums[0]);
             write(plan, op, p * ROWS, 0, sums);
         }
     }
 
-    // All columns are in one strip: units are packed and used while they are in the nearest cache.
+    // All columns are in one strip: units are packed and used while they are in the nearest cache. 16 rows at once are
+    // too many for the processor to foresee, so it is told what comes: of two panels one while these are packed, the
+    // other while they are computed.
     static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
@@ -175,31 +185,19 @@ class Product : public ggml::TensorTraits {
         const size_t next_panel = RUN * kernel.unit_bytes;
         for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p += TOGETHER) {
             const int count = plan.panels_of(p, chunk);
-            const bool is_last = p + TOGETHER >= plan.end_of(chunk);
-            const int64_t next = is_last ? plan.panels_a_chunk * (chunk + plan.num_threads) : p + TOGETHER;
+            const int64_t next = plan.after(p, TOGETHER, chunk);
             alignas(LINE) Sums sums[TOGETHER]{};
             for (int u = 0; u < plan.units; u += RUN) {
                 const int units = std::min(RUN, plan.units - u);
                 for (int i = 0; i < count; i++) {
-                    fetch(plan, weights, next + i, u, units);
                     kernel.pack(plan.find(weights, p + i, u), weights.nb[1], plan.rows_from((p + i) * ROWS), units,
-                                packed + next_panel * i);
+                                i == 0 ? plan.ahead(weights, next, u) : nullptr, packed + next_panel * i);
                 }
-                kernel.compute({packed, next_panel, count}, strip + u, units, plan.columns_of(0), sums);
+                const Panels some{packed, next_panel, count, plan.ahead(weights, next + 1, u),
+                                  ROWS * plan.bytes_of(units)};
+                kernel.compute(some, strip + u, units, plan.columns_of(0), sums);
             }
             for (int i = 0; i < count; i++) write(plan, op, (p + i) * ROWS, 0, sums[i]);
-        }
-    }
-
-    // What this thread will probably pack next, long before it does: 16 rows at once are too many for the processor to
-    // foresee. Inlined, since GCC leaves out calls of a function that only fetches.
-    __attribute__((always_inline)) static void fetch(const Plan & plan, const ggml::Tensor & weights, int64_t panel,
-                                                     int unit, int units) {
-        if (panel >= plan.num_panels) return;
-        const char * from = plan.find(weights, panel, unit);
-        const size_t bytes = plan.bytes_of(units);
-        for (int i = 0; i < plan.rows_from(panel * ROWS); i++, from += weights.nb[1]) {
-            for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at, 0, 3);
         }
     }
 
@@ -209,7 +207,7 @@ class Product : public ggml::TensorTraits {
         const ggml::Tensor & weights = *op.src[0];
         for (int64_t p = first; p < plan.end_of(chunk); p++) {
             plan.kernel.pack(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), plan.units,
-                             panels + plan.panel_bytes() * (p - first));
+                             nullptr, panels + plan.panel_bytes() * (p - first));
         }
         for (int64_t s = 0; s < plan.num_strips; s++) {
             for (int64_t p = first; p < plan.end_of(chunk); p += TOGETHER) {

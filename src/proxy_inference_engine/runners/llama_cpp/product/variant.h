@@ -25,11 +25,14 @@ struct Piece {
 
 using Sums = float[COLUMNS][ROWS];
 
-// Packed, with so many bytes from one to the next.
+// Packed, with so many bytes from one to the next. `ahead` is where weights lie that will probably be read soon: the
+// memory is asked for them bit by bit while these panels are computed.
 struct Panels {
     const char * first;
     size_t next;
     int count;
+    const char * ahead = nullptr;
+    size_t ahead_bytes = 0;
 };
 
 // For one format of weights.
@@ -38,8 +41,9 @@ struct Kernel {
     size_t block_bytes, unit_bytes;
     // One column's part of a piece: 32 values.
     void (*round)(const float * values, Piece & piece, int column);
-    // So many units of the rows, the first of which begins at `first`; those beyond `rows` are as the last one.
-    void (*pack)(const char * first, size_t row_bytes, int rows, int units, void * panel);
+    // So many units of the rows, the first of which begins at `first`; those beyond `rows` are as the last one. As
+    // many bytes are asked for at `ahead`, unless that is null.
+    void (*pack)(const char * first, size_t row_bytes, int rows, int units, const char * ahead, void * panel);
     // Adds units of each panel times pieces, to its own sums.
     void (*compute)(const Panels & panels, const Piece * strip, int units, int columns, Sums * sums);
     // All units of up to 16 rows, as they lie, times one column: where there is something better than a panel for that.
