@@ -118,7 +118,7 @@ class Product : public ggml::TensorTraits {
               units(static_cast<int>(op.src[0]->ne[0] / WIDTH)),
               num_threads(num_threads) {
             const int64_t that_fit = CACHE_BYTES / (kernel.unit_bytes * units);
-            const int64_t fair = num_panels / ((num_strips == 1 ? 8 : 4) * num_threads);  // so that nobody waits long for the last one
+            const int64_t fair = num_panels / ((num_strips == 1 ? 8 : 4) * num_threads);  // nobody waits long for the last
             panels_a_chunk = std::max<int64_t>(1, std::min<int64_t>({8, that_fit, fair}) / TOGETHER) * TOGETHER;
             num_chunks = divided(num_panels, panels_a_chunk);
         }
@@ -209,10 +209,13 @@ class Product : public ggml::TensorTraits {
             plan.kernel.pack(plan.find(weights, p, 0), weights.nb[1], plan.rows_from(p * ROWS), plan.units,
                              nullptr, panels + plan.panel_bytes() * (p - first));
         }
+        // What comes next is asked for bit by bit, by all of the computing.
+        const char * ahead = plan.ahead(weights, first + plan.panels_a_chunk * plan.num_threads);
+        const size_t step = plan.rows_bytes() * TOGETHER / plan.num_strips;
         for (int64_t s = 0; s < plan.num_strips; s++) {
-            for (int64_t p = first; p < plan.end_of(chunk); p += TOGETHER) {
+            for (int64_t p = first; p < plan.end_of(chunk); p += TOGETHER, ahead += step) {
                 const char * packed = panels + plan.panel_bytes() * (p - first);
-                const Panels some{packed, plan.panel_bytes(), plan.panels_of(p, chunk)};
+                const Panels some{packed, plan.panel_bytes(), plan.panels_of(p, chunk), ahead, step};
                 fetch_results(plan, op, p * ROWS, s);
                 alignas(LINE) Sums sums[TOGETHER]{};
                 plan.kernel.compute(some, strips + s * plan.units, plan.units, plan.columns_of(s), sums);
