@@ -62,6 +62,21 @@ inline Quads bits(Quads quads, int shift, uint32_t mask) { return (quads >> shif
 inline Floats unsigned_byte(Quads quads, int i) { return to_floats((quads >> (8 * i)) & fill(0xffu)); }
 inline Floats signed_byte(Quads quads, int i) { return to_floats(shift_signed(quads << (24 - 8 * i), 24)); }
 
+// Blocks that are packed later, one of each row, if rows lie one after the other. They are asked for a part at a time: the
+// processor notes only so many places that it waits for, and then stands still.
+class Coming {
+  public:
+    Coming(const char * first, size_t bytes) : first(first), bytes(bytes) {}
+
+    void ask(int part, int parts) const {
+        if (first != nullptr) fetch(first + bytes * part / parts, bytes / parts);
+    }
+
+  private:
+    const char * first;
+    size_t bytes;
+};
+
 // A byte with its sign and one scale for 32 values.
 struct FormatQ8_0 {
     struct Block {
@@ -78,7 +93,8 @@ struct FormatQ8_0 {
     static constexpr int MOST = 128;                         // that a value can be, without its sign
     static constexpr bool HAS_MINIMUM = false;
 
-    static void pack(const Rows & rows, Unit * unit) {
+    static void pack(const Rows & rows, const Coming & coming, Unit * unit) {
+        coming.ask(0, 1);
         const Quads flip = fill(every_byte(OFFSET));
         for (int half = 0; half < 2; half++) {
             const Turned turned(rows, offsetof(Block, q) + PART * half);
@@ -114,9 +130,11 @@ struct FormatMinimum {
     static constexpr int MOST = HAS_FIFTH ? 31 : 15;
     static constexpr bool HAS_MINIMUM = true;
 
-    static void pack(const Rows & rows, Unit * units) {
+    static void pack(const Rows & rows, const Coming & coming, Unit * units) {
         pack_scales(rows, units);
+        coming.ask(0, 2);
         pack_half<0>(rows, units);
+        coming.ask(1, 2);
         pack_half<1>(rows, units);
     }
 
@@ -173,12 +191,15 @@ struct FormatQ6_K {
     static constexpr int MOST = 63;
     static constexpr bool HAS_MINIMUM = false;
 
-    static void pack(const Rows & rows, Unit * units) {
+    static void pack(const Rows & rows, const Coming & coming, Unit * units) {
         const Turned scales(rows, offsetof(Block, scales));
         const Floats d = rows.halves(offsetof(Block, d));
         for (int i = 0; i < 2 * UNITS; i++) store(units[i / 2].d[i % 2], signed_byte(scales[i / 4], i % 4) * d);
         for (int four = 0; four < 2; four++) {
-            for (int half = 0; half < 2; half++) pack_half(rows, four, half, units + 4 * four);
+            for (int half = 0; half < 2; half++) {
+                coming.ask(2 * four + half, 4);
+                pack_half(rows, four, half, units + 4 * four);
+            }
         }
     }
 
@@ -203,8 +224,8 @@ void pack(const char * first, size_t row_bytes, int count, int units, const char
     Rows rows(first, row_bytes, count);
     const auto to = static_cast<typename Format::Unit *>(panel);
     for (int u = 0; u < units; u += Format::UNITS) {
-        if (ahead != nullptr) fetch(ahead + BYTES * (u / Format::UNITS), BYTES);
-        Format::pack(rows, to + u);
+        Format::pack(rows, Coming(ahead, BYTES), to + u);
+        if (ahead != nullptr) ahead += BYTES;
         rows.skip(sizeof(typename Format::Block));
     }
 }

@@ -177,12 +177,13 @@ class Product : public ggml::TensorTraits {
 
     // All columns are in one strip: units are packed and used while they are in the nearest cache. 16 rows at once are
     // too many for the processor to foresee, so it is told what comes: of two panels one while these are packed, the
-    // other while they are computed.
+    // other while they are computed. One column is computed too soon for that.
     static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
         alignas(LINE) char packed[TOGETHER * RUN * MAX_UNIT_BYTES];
         const size_t next_panel = RUN * kernel.unit_bytes;
+        const bool is_alone = plan.columns == 1;
         for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p += TOGETHER) {
             const int count = plan.panels_of(p, chunk);
             const int64_t next = plan.after(p, TOGETHER, chunk);
@@ -190,11 +191,12 @@ class Product : public ggml::TensorTraits {
             for (int u = 0; u < plan.units; u += RUN) {
                 const int units = std::min(RUN, plan.units - u);
                 for (int i = 0; i < count; i++) {
-                    kernel.pack(plan.find(weights, p + i, u), weights.nb[1], plan.rows_from((p + i) * ROWS), units,
-                                i == 0 ? plan.ahead(weights, next, u) : nullptr, packed + next_panel * i);
+                    const char * ahead = i == 0 || is_alone ? plan.ahead(weights, next + i, u) : nullptr;
+                    kernel.pack(plan.find(weights, p + i, u), weights.nb[1], plan.rows_from((p + i) * ROWS), units, ahead,
+                                packed + next_panel * i);
                 }
-                const Panels some{packed, next_panel, count, plan.ahead(weights, next + 1, u),
-                                  ROWS * plan.bytes_of(units)};
+                const size_t ahead_bytes = is_alone ? 0 : ROWS * plan.bytes_of(units);
+                const Panels some{packed, next_panel, count, plan.ahead(weights, next + 1, u), ahead_bytes};
                 kernel.compute(some, strip + u, units, plan.columns_of(0), sums);
             }
             for (int i = 0; i < count; i++) write(plan, op, (p + i) * ROWS, 0, sums[i]);
@@ -280,10 +282,9 @@ class BufferType : public ggml::ExtraBufferType {
     Product q8_0{&Variant::q8_0}, q4_k{&Variant::q4_k}, q5_k{&Variant::q5_k}, q6_k{&Variant::q6_k};
     AttentionTraits attention{functions, chosen, num_attended};
 
-    // Taking panels apart for one column costs as much as it gains.
     static int64_t least_columns(const Kernel & kernel) {
         const int64_t told = min_columns.load(std::memory_order_relaxed);
-        return told > 0 ? told : kernel.multiply_column != nullptr ? 1 : 2;
+        return told > 0 ? told : kernel.least_columns;
     }
 
     Product * find(ggml::Type type) {
