@@ -32,7 +32,6 @@ void multiply_column(const char * first, size_t row_bytes, int count, const Piec
 
 constexpr product::Variant with_column(product::Variant variant) {
     variant.q8_0.multiply_column = multiply_column;
-    variant.q8_0.least_columns = 1;
     return variant;
 }
 

@@ -37,8 +37,7 @@ void round_column(const float * values, Piece & piece, int column) {
 template <class Way, class Format>
 constexpr product::Kernel make_kernel() {
     static_assert(sizeof(typename Format::Unit) <= product::MAX_UNIT_BYTES);
-    constexpr int LEAST_COLUMNS = 2;
-    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),  LEAST_COLUMNS,
+    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),
             round_column<Format>,  pack<Format>,                   Way::template compute<Format>};
 }
 
