@@ -30,7 +30,7 @@ from proxy_inference_engine.formats.signature import signature
 from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
 from proxy_inference_engine.output.events import CallDelta, CallEnded, CallStarted, ReasoningDelta
 from proxy_inference_engine.output.parser import Parser
-from proxy_inference_engine.prompt.fitting import fit_template
+from proxy_inference_engine.prompt.fitted_template import fit_template
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.prompt.template import GenerationTag
 from proxy_inference_engine.runners.fake import ByteTokenizer

@@ -21,7 +21,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.far.connections import FarAddress
 from proxy_inference_engine.far.engines import FarEngine
 from proxy_inference_engine.far.images import FarImageEncoder

@@ -14,7 +14,7 @@ from openai import OpenAI
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Stats
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.models.load.engine import use_disk
 from proxy_inference_engine.pool.pool import ModelPool

@@ -12,7 +12,7 @@ from anthropic import Anthropic
 from anthropic.types import Message
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 
 from proxy_inference_engine.config import ApiKey, Config, load_config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.pool.entry import PoolEntry
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner

@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import TEXT_END, FakeRunner
 from tests.api.running import HELLO, MODEL, Running, running

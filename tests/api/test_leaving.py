@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.base import Lane, Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.http.sse import Patience

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import HELLO, MODEL, Running, running

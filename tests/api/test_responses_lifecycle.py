@@ -13,7 +13,7 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.store import Store

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
 from proxy_inference_engine.config import ApiKey, Config, load_config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.apis.responses import websocket as session
 from proxy_inference_engine.server.http import websocket as protocol

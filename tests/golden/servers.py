@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from typing import Any
 
 from proxy_inference_engine.config import ApiKey, Config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.formats import by_name
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import IMAGE_TEMPLATE, MARKER, FakeImageEncoder, FakeRunner

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.waiting import Admission, RequestBook
+from proxy_inference_engine.engine.queue import Admission, RequestBook
 from proxy_inference_engine.errors import QueueFull
 from proxy_inference_engine.runners.base import Lane, Row
 from proxy_inference_engine.runners.fake import FakeRunner

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from tests.sim.load import Load, poisson
 
 _SECONDS = 30.0

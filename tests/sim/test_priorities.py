@@ -6,8 +6,8 @@ from statistics import mean
 
 import pytest
 
+from proxy_inference_engine.engine.queue import PATIENCE
 from proxy_inference_engine.engine.sequence import Sequence
-from proxy_inference_engine.engine.waiting import PATIENCE
 from proxy_inference_engine.runners.base import Row
 from proxy_inference_engine.types import IDLE_PRIORITY, Request
 from tests.requests import make_request

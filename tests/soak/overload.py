@@ -6,7 +6,7 @@ What gets done is counted by step of the engine, which does not depend on the ma
 import threading
 from collections.abc import Callable
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import HELLO, MODEL, Running, running

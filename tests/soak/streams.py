@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.api.running import MODEL, Running, running

@@ -58,7 +58,7 @@ LIBRARIES = {
     "markupsafe": {"prompt"},
     "llguidance": {"state_machine"},
     "python_multipart": {"server.http.multipart"},
-    "cryptography": {"server.apis.shared.sealing"},
+    "cryptography": {"server.apis.shared.sealer"},
     "sqlite3": {"store.sqlite"},
     "psycopg": {"store.postgres"},
     "truststore": {"models.download"},
@@ -84,7 +84,7 @@ MAY_KNOW_APIS = {
     "server.app": {APIS},
     "server.process": {APIS},
     "python.local_model": {f"{APIS}.chat", SHARED},
-    "server.state": {f"{APIS}.responses.run", f"{APIS}.shared.sealing", f"{APIS}.responses.teller"},
+    "server.state": {f"{APIS}.responses.run", f"{APIS}.shared.sealer", f"{APIS}.responses.teller"},
 }
 
 
@@ -362,7 +362,7 @@ LONG_FUNCTION = "def f() -> None:\n" + "    x = 1\n" * MAX_FUNCTION_LINES
         ("server.apis.models", f"from {P}.server.apis.chat.schema import ChatRequest", 1),
         ("server.apis.shared.route", f"from {P}.server.apis.shared.fields import Schema", 0),
         ("server.apis.shared.route", f"from {P}.server.apis.chat.schema import ChatRequest", 1),
-        ("server.state", f"from {P}.server.apis.shared.sealing import Sealer", 0),
+        ("server.state", f"from {P}.server.apis.shared.sealer import Sealer", 0),
         ("server.state", f"from {P}.server.apis.responses.route import follow", 1),
         ("server.metrics", f"from {P}.server.apis.responses.run import ResponseRuns", 1),
         ("server.app", f"from {P}.server.apis.chat.route import create_chat_completion", 0),

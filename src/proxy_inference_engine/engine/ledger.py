@@ -12,7 +12,7 @@ from contextlib import suppress
 from proxy_inference_engine.engine.base import Item, Place
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.engine import Delivery, StepEngine
-from proxy_inference_engine.engine.waiting import RequestBook
+from proxy_inference_engine.engine.queue import RequestBook
 from proxy_inference_engine.errors import PieError
 from proxy_inference_engine.runners.base import Vector
 from proxy_inference_engine.types import Failed, Finished, Request

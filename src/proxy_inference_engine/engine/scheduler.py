@@ -14,8 +14,8 @@ from proxy_inference_engine.cache.prefix import PrefixCache, common_prefix
 from proxy_inference_engine.cache.slots import Slots
 from proxy_inference_engine.engine.grants import echo_grants, has_time_for_prompts, with_drafts, without_rest
 from proxy_inference_engine.engine.passes import Pace, claim
+from proxy_inference_engine.engine.queue import WaitingLine
 from proxy_inference_engine.engine.sequence import Grant, Sequence
-from proxy_inference_engine.engine.waiting import WaitingLine
 from proxy_inference_engine.runners.base import Runner
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from proxy_inference_engine.engine.embedding import EmbeddingJob, EmbeddingQueue
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.ledger import WorkerStream as WorkerStream
 from proxy_inference_engine.engine.life import Cancel, CancelEmbed, Embed, EngineLife, Show, Submit
+from proxy_inference_engine.engine.queue import Admission, RequestBook
 from proxy_inference_engine.engine.stats import Stats
 from proxy_inference_engine.engine.supervisor import Reload, Supervisor
-from proxy_inference_engine.engine.waiting import Admission, RequestBook
 from proxy_inference_engine.errors import InvalidRequest, Unavailable
 from proxy_inference_engine.runners.base import EmbeddingInfo, ImageEncoder, Lane, ModelInfo, Tokenizer, Vector
 from proxy_inference_engine.types import IDLE_PRIORITY, Request

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy_inference_engine.engine.base import Stats
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.errors import PARAM, InvalidRequest, Unavailable
 from proxy_inference_engine.far.choice import FarChoice
 from proxy_inference_engine.far.embedding import embed_far

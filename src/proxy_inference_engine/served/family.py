@@ -5,7 +5,7 @@ from pathlib import Path
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.formats import FORMATS, choose_format
-from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template, with_tool_template
+from proxy_inference_engine.prompt.fitted_template import FittedTemplate, fit_template, with_tool_template
 from proxy_inference_engine.runners.base import Tokenizer
 
 

@@ -41,8 +41,8 @@ from proxy_inference_engine.served.request import (
     make_sampling,
     make_state_sampling,
 )
-from proxy_inference_engine.served.shortening import shortened, with_fewer_images
 from proxy_inference_engine.served.stream import AnswerStream, Observer, ReadyRequest, SkippedImage
+from proxy_inference_engine.served.truncation import shortened, with_fewer_images
 from proxy_inference_engine.state_machine.demand import AnyText, Demand, InvalidDemand, TextWithout
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder, choose_spacing
 from proxy_inference_engine.types import Request, State

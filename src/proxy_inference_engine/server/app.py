@@ -102,7 +102,7 @@ from proxy_inference_engine.server.apis.responses.stored import (
 from proxy_inference_engine.server.apis.responses.teller import Teller
 from proxy_inference_engine.server.apis.responses.websocket import connect_responses
 from proxy_inference_engine.server.apis.schemas.route import check_format
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.apis.tokens.route import apply_template, detokenize, tokenize
 from proxy_inference_engine.server.http.access import Access, UsageBook
 from proxy_inference_engine.server.http.body import Bodies, BodyBudget

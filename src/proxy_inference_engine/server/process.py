@@ -28,7 +28,7 @@ from proxy_inference_engine.pool.pool import ModelPool
 from proxy_inference_engine.pool.reload import PoolReload
 from proxy_inference_engine.served.model import ServedModel, Threads
 from proxy_inference_engine.server.apis.batches.runs import BatchRuns
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.app import create_app, store_limits
 from proxy_inference_engine.server.http.connections import allow_files
 from proxy_inference_engine.server.http.protocol import LimitedProtocol

@@ -8,7 +8,7 @@ from proxy_inference_engine.pool.reload import PoolReload
 from proxy_inference_engine.served.model import Threads
 from proxy_inference_engine.server.apis.responses.run import ResponseRuns
 from proxy_inference_engine.server.apis.responses.teller import Teller
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.http.access import Visits
 from proxy_inference_engine.server.http.body import BodyBudget
 from proxy_inference_engine.server.http.keyring import Keyring, KeySource

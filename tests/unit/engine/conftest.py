@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from proxy_inference_engine.engine.engine import StepEngine
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.engine.supervisor import Reload
-from proxy_inference_engine.engine.waiting import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.runners.fake import FakeRunner
 from tests.unit.engine.driven import ENDLESS

@@ -9,8 +9,8 @@ import pytest
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.engine import StepEngine
 from proxy_inference_engine.engine.grants import without_rest
+from proxy_inference_engine.engine.queue import PATIENCE, Admission, RequestBook, WaitingLine
 from proxy_inference_engine.engine.sequence import Sequence
-from proxy_inference_engine.engine.waiting import PATIENCE, Admission, RequestBook, WaitingLine
 from proxy_inference_engine.errors import Busy, QueueFull
 from proxy_inference_engine.runners.base import Lane
 from proxy_inference_engine.runners.fake import FakeRunner

@@ -7,7 +7,7 @@ import pytest
 from proxy_inference_engine.engine import life
 from proxy_inference_engine.engine.base import Answerer, Item
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import ContextLengthExceeded, QueueFull, Unavailable
 from proxy_inference_engine.runners.base import Lane

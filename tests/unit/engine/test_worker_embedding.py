@@ -7,7 +7,7 @@ import pytest
 
 from proxy_inference_engine.engine.embedding import EmbeddingJob
 from proxy_inference_engine.engine.life import Embed
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import EngineFailure, InvalidRequest, PieError, QueueFull, Unavailable
 from proxy_inference_engine.runners.base import Vector

@@ -13,7 +13,7 @@ from proxy_inference_engine.cache.disk.folder import Folder
 from proxy_inference_engine.cache.disk.tier import DiskRoom, DiskTier
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.engine import StepEngine
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.engine.worker import Worker
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.models.engines import choose_engine

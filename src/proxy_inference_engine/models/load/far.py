@@ -5,7 +5,7 @@ import importlib.util
 from typing import NamedTuple
 
 from proxy_inference_engine.config import Config
-from proxy_inference_engine.engine.waiting import Admission
+from proxy_inference_engine.engine.queue import Admission
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.far.connections import FarAddress
 from proxy_inference_engine.far.engines import FarEngine

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from proxy_inference_engine.formats import Format, detect
 from proxy_inference_engine.formats.syntax import ArgumentStyle, CallSyntax
-from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template
+from proxy_inference_engine.prompt.fitted_template import FittedTemplate, fit_template
 from proxy_inference_engine.runners.fake import ByteTokenizer
 
 _FRAME = """

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from proxy_inference_engine.formats import detect
 from proxy_inference_engine.formats.syntax import CallSyntax
-from proxy_inference_engine.prompt.fitting import FittedTemplate, fit_template
+from proxy_inference_engine.prompt.fitted_template import FittedTemplate, fit_template
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from tests.unit.formats.derived.corpus import MARKED, NAMED, NESTED, PYTHON, elements, template
 

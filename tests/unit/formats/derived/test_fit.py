@@ -11,7 +11,7 @@ from proxy_inference_engine.formats import Format, ToolPlace, by_name, detect
 from proxy_inference_engine.formats.hermes import HERMES_CALLS
 from proxy_inference_engine.formats.syntax import ArgumentStyle
 from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
-from proxy_inference_engine.prompt.fitting import fit_template
+from proxy_inference_engine.prompt.fitted_template import fit_template
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from tests.unit.formats.derived.corpus import template

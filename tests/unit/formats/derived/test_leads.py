@@ -9,7 +9,7 @@ from proxy_inference_engine.formats import Format, detect
 from proxy_inference_engine.formats.base import Labels
 from proxy_inference_engine.formats.syntax import Thinking
 from proxy_inference_engine.interaction import Interaction, Role, Tool, ToolCall
-from proxy_inference_engine.prompt.fitting import fit_template
+from proxy_inference_engine.prompt.fitted_template import fit_template
 from proxy_inference_engine.prompt.render import PromptRenderer
 from proxy_inference_engine.runners.fake import ByteTokenizer
 from proxy_inference_engine.state_machine.demand import Demand, ListedText, ToolChoice

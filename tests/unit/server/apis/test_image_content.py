@@ -11,7 +11,7 @@ from proxy_inference_engine.server.apis.responses.items import input_items
 from proxy_inference_engine.server.apis.responses.turns import ItemTurns, stored_item
 from proxy_inference_engine.server.apis.shared.fields import validate
 from proxy_inference_engine.server.apis.shared.messages import make_turns as chat_turns
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 
 URL = "https://a.example/a.png"
 Shown = list[list[str | tuple[str, str | None, str]]]

@@ -29,7 +29,7 @@ from proxy_inference_engine.server.apis.messages.schema import (
 )
 from proxy_inference_engine.server.apis.shared.fields import CacheControl, pin_seconds
 from proxy_inference_engine.server.apis.shared.reasoning import ReasoningWishes
-from proxy_inference_engine.server.apis.shared.sealing import Sealer, Unopenable
+from proxy_inference_engine.server.apis.shared.sealer import Sealer, Unopenable
 from proxy_inference_engine.server.http.wire import dumps, new_id
 from proxy_inference_engine.state_machine.demand import AnyText, Demand, InvalidDemand, JsonSchema, ToolChoice
 

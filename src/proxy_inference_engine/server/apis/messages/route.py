@@ -19,7 +19,7 @@ from proxy_inference_engine.server.apis.shared.route import (
     receive,
     relaxed_headers,
 )
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.types import Request
 
 

@@ -20,7 +20,7 @@ from proxy_inference_engine.output.events import (
 from proxy_inference_engine.served.stream import Counts, Step
 from proxy_inference_engine.server.apis.messages.errors import frame
 from proxy_inference_engine.server.apis.shared.arguments import parsed_arguments
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.http.wire import WireEvent, dumps, new_id
 
 BlockKind = Literal["text", "thinking", "tool_use"]

@@ -29,7 +29,7 @@ from proxy_inference_engine.server.apis.responses.tools import HostedTool
 from proxy_inference_engine.server.apis.responses.turns import ItemTurns
 from proxy_inference_engine.server.apis.shared.fields import limit_wishes, sampling_wishes
 from proxy_inference_engine.server.apis.shared.reasoning import ReasoningWishes, make_reasoning
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.apis.shared.tools import JsonObjectFormat, TextFormat
 from proxy_inference_engine.state_machine.demand import (
     AnyText,

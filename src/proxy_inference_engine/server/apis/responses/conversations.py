@@ -30,7 +30,7 @@ from proxy_inference_engine.server.apis.responses.schema import Include
 from proxy_inference_engine.server.apis.shared.fields import Metadata, RequestSchema, validate
 from proxy_inference_engine.server.apis.shared.pages import PageQuery, list_body, parse_query, validate_update
 from proxy_inference_engine.server.apis.shared.route import ignored_headers, json_response, state_of, write_parsed
-from proxy_inference_engine.server.apis.shared.sealing import Sealer, Unopenable
+from proxy_inference_engine.server.apis.shared.sealer import Sealer, Unopenable
 from proxy_inference_engine.server.http.access import visit_of
 from proxy_inference_engine.server.http.body import read_json
 from proxy_inference_engine.server.http.wire import new_id

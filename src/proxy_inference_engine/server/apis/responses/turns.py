@@ -27,7 +27,7 @@ from proxy_inference_engine.server.apis.responses.items import (
     texts_of,
 )
 from proxy_inference_engine.server.apis.responses.offer import SEARCH, offered_tools, qualified
-from proxy_inference_engine.server.apis.shared.sealing import Sealer, Unopenable
+from proxy_inference_engine.server.apis.shared.sealer import Sealer, Unopenable
 
 _SUMMARY = "What was said before, in short:\n\n"
 _stored: TypeAdapter[AnyItem] = TypeAdapter(ItemField)

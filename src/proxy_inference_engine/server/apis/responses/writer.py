@@ -23,7 +23,7 @@ from proxy_inference_engine.server.apis.responses.object import ResponseHead, er
 from proxy_inference_engine.server.apis.responses.offer import CallName
 from proxy_inference_engine.server.apis.shared.arguments import parsed_arguments
 from proxy_inference_engine.server.apis.shared.chunks import LEAST_CHARS, ChatLogprobs
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.server.http.errors import error_body
 from proxy_inference_engine.server.http.wire import WireEvent, new_id
 

@@ -23,7 +23,7 @@ from proxy_inference_engine.server.apis.messages.writer import (
     MessageShape,
     MessageWhole,
 )
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from proxy_inference_engine.types import FinishReason, Timings
 from tests.unit.served.scripted import counted, make_counts
 

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from proxy_inference_engine.interaction import Interaction
 from proxy_inference_engine.server.apis.responses.items import AnyItem, ItemList
 from proxy_inference_engine.server.apis.responses.turns import ItemTurns
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 
 SEALER = Sealer()
 _items: TypeAdapter[list[AnyItem]] = TypeAdapter(ItemList)

@@ -6,7 +6,7 @@ import pytest
 
 from proxy_inference_engine.errors import InvalidRequest
 from proxy_inference_engine.server.apis.responses.items import input_items
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from tests.unit.served.turns import written
 from tests.unit.server.apis.responses.items import SEALER, call, proved, result, said, thought, turns_of, user
 

@@ -22,7 +22,7 @@ from proxy_inference_engine.server.apis.responses.offer import CallName
 from proxy_inference_engine.server.apis.responses.schema import ResponseRequest
 from proxy_inference_engine.server.apis.responses.writer import ResponseShape, ResponseWriter
 from proxy_inference_engine.server.apis.shared.fields import validate
-from proxy_inference_engine.server.apis.shared.sealing import Sealer
+from proxy_inference_engine.server.apis.shared.sealer import Sealer
 from tests.unit.served.scripted import TIMINGS, counted, make_counts
 
 READ = PromptRead(3, None)

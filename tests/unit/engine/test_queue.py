@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy_inference_engine.engine.queue import WaitingLine
 from proxy_inference_engine.engine.sequence import Sequence
-from proxy_inference_engine.engine.waiting import WaitingLine
 from tests.requests import make_request
 from tests.unit.engine.driven import make_sequence
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy_inference_engine.errors import StartupError
-from proxy_inference_engine.server.apis.shared.sealing import Sealer, Unopenable
+from proxy_inference_engine.server.apis.shared.sealer import Sealer, Unopenable
 
 
 def test_it_opens_again_after_a_restart(tmp_path: Path) -> None:

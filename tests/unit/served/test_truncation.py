@@ -5,7 +5,7 @@ import pytest
 from proxy_inference_engine.interaction import Interaction, Role
 from proxy_inference_engine.served.ask import Turns
 from proxy_inference_engine.served.images import image_content
-from proxy_inference_engine.served.shortening import shortened, whole_turns, with_fewer_images, without_oldest
+from proxy_inference_engine.served.truncation import shortened, whole_turns, with_fewer_images, without_oldest
 from tests.unit.served.turns import call, result, said, user, written
 
 LONG = [
