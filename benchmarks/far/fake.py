@@ -1,9 +1,9 @@
 """A far engine that computes nothing: vLLM's wire, and tokens at a steady pace.
 
-    python -m benchmarks.far.fake --port 9000 --gap-ms 25 --model name --ids 300
+    python -m benchmarks.far.fake --port 9000 --gap-ms 25 --model name --ids 300 2300
 
 Every stream gets one token a step, all streams in the same moment, as an engine that batches them writes. Gap 0: as
-fast as the reader takes them.
+fast as the reader takes them. Says "ready" on a line when it listens.
 """
 
 import argparse
@@ -125,6 +125,7 @@ async def main() -> None:
     engine = FakeEngine(options.model, options.gap_ms / 1000, range(*options.ids))
     loop = asyncio.get_running_loop()
     await loop.create_server(lambda: Stream(engine), "127.0.0.1", options.port, backlog=4096)
+    print("ready", flush=True)
     await engine.run()
 
 

@@ -33,8 +33,11 @@ def words() -> Iterator[Path]:
 def fake_engine(gap_ms: float) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.far.fake", "--port", str(port), "--gap-ms", str(gap_ms)]
-    process = subprocess.Popen([*command, "--ids", *map(str, _IDS)])
+    process = subprocess.Popen([*command, "--ids", *map(str, _IDS)], stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":  # or the front end's first look may come before it
+            sys.exit("the fake engine did not start")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

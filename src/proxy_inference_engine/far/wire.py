@@ -31,6 +31,8 @@ _PLAIN = re.compile(rb'"choices":\[\{"index":0,"finish_reason":null,"stop_reason
 # One of them with one token, and nothing before or behind it.
 _ONE = re.compile(rb"data: [^\n]*?%s[^\n]*\n\n" % _PLAIN.pattern.replace(rb"(?:,\d+)*", b""))
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 FarJson = dict[str, Any]
 
 
@@ -75,7 +77,7 @@ class AskedChoice(NamedTuple):
 
     def body(self, endpoint: FarEndpoint) -> bytes:
         write = _generate_body if endpoint == GENERATE else _completion_body
-        return json.dumps(write(self), separators=(",", ":")).encode()
+        return _encode(write(self)).encode()
 
 
 def _generate_body(asked: AskedChoice) -> FarJson:

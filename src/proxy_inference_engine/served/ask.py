@@ -5,7 +5,7 @@ Plain values. Nothing here is checked against a model yet, and nothing here know
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from proxy_inference_engine.interaction import Interaction
 from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand
@@ -58,6 +58,12 @@ class LimitWishes:
     ignore_eos: bool = False
 
 
+class TemplateArguments(TypedDict):
+    variables: Mapping[str, Any]
+    add_generation_prompt: bool
+    continue_final: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A conversation, to be written down with the model's chat template."""
@@ -76,6 +82,14 @@ class ChatPrompt:
     @property
     def has_images(self) -> bool:
         return any(turn.images for turn in self.turns)
+
+    @property
+    def template_arguments(self) -> TemplateArguments:
+        return {
+            "variables": self.variables,
+            "add_generation_prompt": self.add_generation_prompt,
+            "continue_final": self.continue_final,
+        }
 
 
 def _num_chars(turn: Interaction) -> int:

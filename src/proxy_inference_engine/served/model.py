@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, TypeVar
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.base import Answerer
@@ -43,6 +43,7 @@ from proxy_inference_engine.served.request import (
 )
 from proxy_inference_engine.served.stream import AnswerStream, Observer, ReadyRequest, SkippedImage
 from proxy_inference_engine.served.truncation import shortened, with_fewer_images
+from proxy_inference_engine.served.work import NotCompiled, binds, size_of_reading, size_of_work
 from proxy_inference_engine.state_machine.demand import AnyText, Demand, InvalidDemand, TextWithout
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder, choose_spacing
 from proxy_inference_engine.types import Request, State
@@ -92,8 +93,6 @@ class Threads:
 
 _PROMPT = "messages"
 _MAX_MESSAGE = 300
-# What work beside the text counts for, in characters: DRY looks at the whole vocabulary, a grammar is compiled.
-_VOCABULARY_CHARS = _COMPILING_CHARS = 1 << 18
 
 
 class Counted(NamedTuple):
@@ -196,14 +195,16 @@ class ServedModel:
         """
         ready, skipped = await self._with_images(bounded(self._overruled(asks)))
         off_loop = partial(self.threads.run, holder=asks[0].tenant)
-        prepared = await off_loop(lambda: list(map(self.prepare, ready)), num_chars=sum(map(_work, ready)))
+        prepared = self._prepared_at_once(ready)
+        if prepared is None:
+            prepared = await off_loop(lambda: list(map(self.prepare, ready)), num_chars=sum(map(size_of_work, ready)))
         check_logprobs(asks, [each.request for each in prepared])
         return AnswerStream(self.answerer, prepared, observer, skipped, off_loop)
 
     async def count(self, ask: Ask) -> Counted:
         """The tokens of the prompt alone. Raises ClientError that names the parameter."""
         (ready,), skipped = await self._with_images(self._overruled((ask,)))
-        ids = await self.threads.run(lambda: self._ids(ready), ask.tenant, _work(ready))
+        ids = await self.threads.run(lambda: self._ids(ready), ask.tenant, size_of_work(ready))
         return Counted(ids, skipped)
 
     def text(self, ask: Ask) -> tuple[str, Sequence[SkippedImage]]:
@@ -214,7 +215,7 @@ class ServedModel:
             (ask,), skipped = describe_images((ask,))
         chat = ask.prompt
         assert isinstance(chat, ChatPrompt)
-        return self.renderer.text(chat.turns, tools=ask.demand.tools, **_template_arguments(chat)), skipped
+        return self.renderer.text(chat.turns, tools=ask.demand.tools, **chat.template_arguments), skipped
 
     async def embed(self, texts: Sequence[Sequence[int]], tenant: str, priority: int = 0) -> list[Vector]:
         """One vector a text, as the model made it. Cancel the call to stop the work. Raises InvalidRequest."""
@@ -249,28 +250,49 @@ class ServedModel:
             error.rename(ask.name_param)
             raise
 
-    def prepare(self, ask: Ask) -> ReadyRequest:
-        """What is submitted for an ask whose images are loaded. Call it off the event loop where it may take long."""
+    def _prepared_at_once(self, asks: Sequence[Ask]) -> list[ReadyRequest] | None:
+        """Where formats were compiled for earlier requests, and no text is long. None: it may take long."""
+        if sum(map(size_of_reading, asks)) > INLINE_CHARS or not all(map(self._has_grammar, asks)):
+            return None
+        try:
+            return [self.prepare(ask, compiles=False) for ask in asks]
+        except NotCompiled:
+            return None
+
+    def _has_grammar(self, ask: Ask) -> bool:
+        """Whether its grammar was compiled before, whatever its prompt ends with. Tools are much text by themselves."""
+        if not binds(ask) or ask.demand.tools:
+            return not ask.demand.tools
+        chat = ask.prompt
+        is_begun = isinstance(chat, ChatPrompt) and chat.continue_final
+        demand = replace(ask.demand, is_raw=isinstance(chat, RawPrompt), is_begun=is_begun)
+        return any(self.machines.find(replace(demand, is_reasoning_open=is_open)) for is_open in (False, True))
+
+    def prepare(self, ask: Ask, *, compiles: bool = True) -> ReadyRequest:
+        """What is submitted for an ask whose images are loaded. Call it off the event loop where it may take long.
+
+        Without `compiles`, a grammar that is not known already is not made: NotCompiled.
+        """
         try:
             if isinstance(ask.prompt, RawPrompt):
-                ready = self._prepare_raw(ask, ask.prompt)
+                ready = self._prepare_raw(ask, ask.prompt, compiles)
             else:
-                ready = self._prepare_fitting(ask, ask.prompt)
+                ready = self._prepare_fitting(ask, ask.prompt, compiles)
             self.answerer.check(ready.request)
             return ready
         except ClientError as error:
             error.rename(ask.name_param)
             raise
 
-    def _prepare_fitting(self, ask: Ask, chat: ChatPrompt) -> ReadyRequest:
+    def _prepare_fitting(self, ask: Ask, chat: ChatPrompt, compiles: bool) -> ReadyRequest:
         try:
-            return self._prepare_chat(ask, chat)
+            return self._prepare_chat(ask, chat, compiles)
         except ContextLengthExceeded:
             if not chat.can_shorten:
                 raise
-            return self._prepare_chat(ask, self._shortened(ask, chat))
+            return self._prepare_chat(ask, self._shortened(ask, chat), compiles)
 
-    def _prepare_raw(self, ask: Ask, prompt: RawPrompt) -> ReadyRequest:
+    def _prepare_raw(self, ask: Ask, prompt: RawPrompt, compiles: bool) -> ReadyRequest:
         sampling = make_sampling(ask.sampling, self.defaults, self.answerer.tokenizer, self.breakers)
         check_text(prompt.texts, self.answerer.tokenizer, self.context_tokens, _PROMPT)
         ids = self._raw_ids(prompt)
@@ -290,7 +312,7 @@ class ServedModel:
         )
         if isinstance(ask.demand.output, AnyText):
             return ReadyRequest(request, ask.limits.stop, None)
-        machine = self._machine(replace(ask.demand, is_raw=True), ask)
+        machine = self._machine(replace(ask.demand, is_raw=True), ask, compiles)
         return ReadyRequest(replace(request, constraint=machine.constraint), ask.limits.stop, None, machine.relaxed)
 
     def _raw_ids(self, prompt: RawPrompt) -> tuple[int, ...]:
@@ -313,7 +335,7 @@ class ServedModel:
         gap = infill(markers, ids, tokenizer.encode(prompt.suffix), tokenizer.bos_id)
         return (*gap, *tokenizer.encode(prompt.begun)) if prompt.begun else gap
 
-    def _prepare_chat(self, ask: Ask, chat: ChatPrompt) -> ReadyRequest:
+    def _prepare_chat(self, ask: Ask, chat: ChatPrompt, compiles: bool) -> ReadyRequest:
         tokenizer, context = self.answerer.tokenizer, self.context_tokens
         sampling = make_sampling(ask.sampling, self.defaults, tokenizer, self.breakers)
         check_text([turn.text for turn in chat.turns], tokenizer, context, _PROMPT)
@@ -321,7 +343,7 @@ class ServedModel:
         check_prompt(prompt.ids, context, _PROMPT, needs_answer=True)
         limits = make_limits(ask.limits, len(prompt.ids), context, tokenizer)
         demand = replace(ask.demand, is_reasoning_open=prompt.opens_reasoning, is_begun=chat.continue_final)
-        machine = self._machine(demand, ask)
+        machine = self._machine(demand, ask, compiles)
         request = Request(
             id=ask.id,
             tenant=ask.tenant,
@@ -353,7 +375,7 @@ class ServedModel:
         return self.format.stop_strings
 
     def _render(self, chat: ChatPrompt, demand: Demand) -> Prompt:
-        arguments, closes = _template_arguments(chat), not demand.can_reason and chat.add_generation_prompt
+        arguments, closes = chat.template_arguments, not demand.can_reason and chat.add_generation_prompt
         return self.renderer.chat(chat.turns, tools=demand.tools, closes_reasoning=closes, **arguments)
 
     def _shortened(self, ask: Ask, chat: ChatPrompt) -> ChatPrompt:
@@ -364,35 +386,15 @@ class ServedModel:
         turns = shortened(chat.turns, count, ask.limits.max_tokens, self.context_tokens)
         return replace(chat, turns=turns)
 
-    def _machine(self, demand: Demand, ask: Ask) -> Machine:
+    def _machine(self, demand: Demand, ask: Ask, compiles: bool) -> Machine:
         try:
-            return self.machines.build(demand, ask.tenant)
+            # What binds nothing takes no time.
+            machine = (
+                self.machines.find(demand) if not compiles and binds(ask) else self.machines.build(demand, ask.tenant)
+            )
         except InvalidDemand as error:
             reason = shorten(error.message, _MAX_MESSAGE)
             raise InvalidRequest(f"Invalid value for {PARAM}: {reason}", param=ask.name_demand(error, demand)) from None
-
-
-class _TemplateArguments(TypedDict):
-    variables: Mapping[str, Any]
-    add_generation_prompt: bool
-    continue_final: bool
-
-
-def _template_arguments(chat: ChatPrompt) -> _TemplateArguments:
-    return {
-        "variables": chat.variables,
-        "add_generation_prompt": chat.add_generation_prompt,
-        "continue_final": chat.continue_final,
-    }
-
-
-def binds(ask: Ask) -> bool:
-    """Whether a grammar is compiled for it."""
-    return bool(ask.demand.tools) or not isinstance(ask.demand.output, AnyText)
-
-
-def _work(ask: Ask) -> int:
-    """How much there is to do before an ask can be submitted, in characters of text gone through."""
-    compiling = _COMPILING_CHARS if binds(ask) else 0
-    scanning = _VOCABULARY_CHARS if ask.sampling.dry_multiplier else 0
-    return ask.prompt.num_chars + len(ask.prediction) + compiling + scanning
+        if machine is None:
+            raise NotCompiled
+        return machine

@@ -1,11 +1,10 @@
 """Builds the machine of a request, once, off the engine thread: its grammar for the mask, its labels for the parser."""
 
-import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
 
 import llguidance
 
@@ -25,6 +24,7 @@ from proxy_inference_engine.state_machine.demand import (
     ListedText,
     SchemaProblem,
     TextWithout,
+    key_of,
 )
 from proxy_inference_engine.state_machine.json_schema import (
     Spacing,
@@ -196,15 +196,19 @@ class MachineBuilder:
 
         May take seconds: not to be called on an event loop.
         """
-        try:
-            key = json.dumps(demand, default=_plain)
-        except RecursionError:
-            raise InvalidDemand("it is nested too deeply", "output") from None
+        key = key_of(demand)
         machine = self._machines.get(key)
         if machine is None:
             machine = self._build(demand, tenant)
             self._machines.put(key, machine, self._num_bytes(key, machine.constraint), tenant)
         return machine
+
+    def find(self, demand: Demand) -> Machine | None:
+        """The machine, where it was built before and is still kept."""
+        try:
+            return self._machines.get(key_of(demand))
+        except InvalidDemand:
+            return None
 
     def _num_bytes(self, key: str, constraint: Constraint | None) -> int:
         """What a machine takes, roughly."""
@@ -389,12 +393,3 @@ def _thinking(format: Format) -> Thinking | None:
     if channels is None:
         return format.thinking
     return Thinking(channels.channel + channels.reasoning + channels.message, channels.end)
-
-
-def _plain(value: Any) -> Any:
-    """What json does not know, in a form that tells different demands apart."""
-    if is_dataclass(value):
-        return [type(value).__name__, *(getattr(value, each.name) for each in fields(value))]
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    return dict(value)  # a mapping of another type

@@ -5,8 +5,13 @@ import threading
 
 import pytest
 
-from proxy_inference_engine.served.model import INLINE_CHARS, Threads
+from proxy_inference_engine.config import Config
+from proxy_inference_engine.interaction import Interaction, Role
+from proxy_inference_engine.served.ask import Ask, ChatPrompt
+from proxy_inference_engine.served.model import INLINE_CHARS, ServedModel, Threads
+from proxy_inference_engine.state_machine.demand import Demand, JsonSchema
 from tests.polling import HANG_S
+from tests.unit.served.scripted import ScriptedEngine, whole
 
 LONG = INLINE_CHARS + 1
 
@@ -77,3 +82,26 @@ async def test_errors_are_the_caller_s_and_give_the_share_back() -> None:
     for _ in range(10):
         with pytest.raises(ValueError, match="no"):
             await threads.run(fail, "anna", LONG)
+
+
+async def test_a_format_that_is_known_waits_for_no_thread() -> None:
+    """As many requests with one schema as a client has: each took longer to get into a thread than to be prepared."""
+    engine, threads, gate = ScriptedEngine([whole("1")], [whole("2")], [whole("3")]), Threads(1), Gate()
+    model = ServedModel.of(engine, Config(), threads=threads)
+
+    def asked(schema_type: str) -> Ask:
+        turn = Interaction.of(Role.USER, f"A number, number {len(engine.requests)}")
+        return Ask("a", "t", ChatPrompt([turn]), demand=Demand(output=JsonSchema({"type": schema_type})))
+
+    (await model.answer(asked("integer"))).cancel()
+    held = asyncio.ensure_future(threads.run(gate, "other", LONG))
+    await asyncio.sleep(0)
+    gate.wait_begun(1)
+    (await asyncio.wait_for(model.answer(asked("integer")), HANG_S)).cancel()
+    assert len(engine.requests) == 2 and engine.requests[1].constraint is engine.requests[0].constraint
+    new = asyncio.ensure_future(model.answer(asked("string")))
+    await asyncio.sleep(0)
+    assert len(engine.requests) == 2, "a grammar that is still to be compiled holds up nobody"
+    gate.open()
+    (await new).cancel()
+    assert len(engine.requests) == 3 and await held == "done"

@@ -18,8 +18,9 @@ from proxy_inference_engine.errors import PARAM, Forbidden
 from proxy_inference_engine.output.events import PromptRead
 from proxy_inference_engine.pool.pool import Lease
 from proxy_inference_engine.served.ask import Ask, ChatPrompt
-from proxy_inference_engine.served.model import Counted, ServedModel, binds
+from proxy_inference_engine.served.model import Counted, ServedModel
 from proxy_inference_engine.served.stream import AnswerStream, SkippedImage, Step
+from proxy_inference_engine.served.work import binds
 from proxy_inference_engine.server.apis.shared.fields import MAX_PRIORITY, RequestSchema, validate
 from proxy_inference_engine.server.http.access import Visit, visit_of
 from proxy_inference_engine.server.http.body import body_size, read_json
@@ -131,7 +132,10 @@ class Exchange(Generic[BodyT_co]):
         if any(ask.prompt.has_images for ask in asks):
             stream = await supervise(work, self.http.receive, self.state.drain, undo=AnswerStream.cancel)
         elif self._can_tell and any(map(binds, asks)):
-            stream = await _meanwhile(work, _tell(self.visit, _compiling_news(), self.state.patience))
+            patience = self.state.patience
+            stream = await _meanwhile(
+                work, patience.first_ping_s, partial(_say, self.visit, _compiling_news(), patience)
+            )
         else:
             stream = await work
         if trace is not None:
@@ -272,6 +276,10 @@ async def exchange_of(http: HttpRequest, body: T, model_name: str | None) -> Exc
 async def _tell(visit: Visit, news: Callable[[], str], patience: Patience) -> None:
     """What a client who waits for a stream is told before it begins. Never ends by itself."""
     await asyncio.sleep(patience.first_ping_s)
+    await _say(visit, news, patience)
+
+
+async def _say(visit: Visit, news: Callable[[], str], patience: Patience) -> None:
     while True:
         await say_early(visit, news())
         await asyncio.sleep(patience.first_ping_s)
@@ -282,14 +290,18 @@ def _compiling_news() -> Callable[[], str]:
     return lambda: f"compiling the grammar, {time.monotonic() - began:.0f} s"
 
 
-async def _meanwhile(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, None]) -> T:
-    """The result of work, with something else going on until it is there."""
-    beside = asyncio.ensure_future(other)
+async def _meanwhile(work: Coroutine[Any, Any, T], after_s: float, other: Callable[[], Coroutine[Any, Any, None]]) -> T:
+    """The result of work, with something else going on from some time on until it is there: it is rarely so late."""
+    loop = asyncio.get_running_loop()
+    beside: list[asyncio.Task[None]] = []
+    timer = loop.call_later(after_s, lambda: beside.append(loop.create_task(other())))
     try:
         return await work
     finally:
-        beside.cancel()
-        await asyncio.gather(beside, return_exceptions=True)
+        timer.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
 
 
 def write_parsed(http: HttpRequest, value: Any, num_chars: int) -> Response:
