@@ -72,19 +72,21 @@ def settings_of(text: str) -> dict[str, Any]:
     return settings
 
 
-def check_environment(names: set[str]) -> None:
-    assert {
-        name.removeprefix("PIE_").lower() for name in names if name.startswith("PIE_")
-    } <= Config.model_fields.keys()
-    assert {"PIE_STORE_URL", "PIE_API_KEY_FILE"} <= names
+def check_environment(environment: dict[str, str], settings: Path, folder: Path) -> None:
+    """What the program makes of the variables and the file together, with keys where the variable says."""
+    keys = folder / "keys"
+    keys.write_text(f"app:sha256:{'0' * 64}\n")
+    assert {"PIE_STORE_URL", "PIE_API_KEY_FILE"} <= environment.keys()
+    config = load_config({"config": settings}, {**environment, "PIE_API_KEY_FILE": str(keys)}, folder)
+    assert config.engine == "vllm" and config.url == ("http://vllm:8000",)
+    assert config.store_url == environment["PIE_STORE_URL"] and [key.name for key in config.api_keys] == ["app"]
 
 
-def test_compose_names_what_is_there() -> None:
+def test_compose_names_what_is_there(tmp_path: Path) -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
     pie = services["pie"]
     assert (DEPLOY / pie["build"]["context"] / pie["build"]["dockerfile"]).is_file()
-    check_environment(set(pie["environment"]))
     assert set(pie["depends_on"]) <= services.keys()
     assert all("healthcheck" in services[name] for name in pie["depends_on"])
     assert set(pie["secrets"]) == compose["secrets"].keys()
@@ -92,6 +94,7 @@ def test_compose_names_what_is_there() -> None:
     for source, *_ in volumes:
         assert (DEPLOY / source).exists() if source.startswith(".") else source in compose["volumes"]
     mounted = {target: DEPLOY / source for source, target, *_ in volumes if source.startswith(".")}
+    check_environment(pie["environment"], mounted[pie["command"][-1]], tmp_path)
     settings = settings_of(mounted[pie["command"][-1]].read_text())
     assert (
         settings["url"] == "http://vllm:8000"
@@ -159,19 +162,21 @@ def test_a_pod_waits_until_the_cache_is_filled() -> None:
             assert process.wait(HANG_S) == 0
 
 
-def test_kubernetes_starts_the_program_with_what_it_has() -> None:
+def test_kubernetes_starts_the_program_with_what_it_has(tmp_path: Path) -> None:
     found = objects()
     pod = found["Deployment", "pie"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    check_environment({variable["name"] for variable in container["env"]})
-    assert settings_of(found["ConfigMap", "pie"]["data"]["pie.toml"]) == settings_of(
-        (DEPLOY / "cluster.toml").read_text()
-    )
+    settings = found["ConfigMap", "pie"]["data"]["pie.toml"]
+    assert settings_of(settings) == settings_of((DEPLOY / "cluster.toml").read_text())
+    (tmp_path / "pie.toml").write_text(settings)
+    secret = found["Secret", "pie"]["stringData"]
+    assert secret["postgres-password"] in secret["store-url"]
+    from_secret = {"PIE_STORE_URL": secret["store-url"]}
+    environment = {variable["name"]: variable.get("value") for variable in container["env"]} | from_secret
+    check_environment(environment, tmp_path / "pie.toml", tmp_path)
     (sleep, seconds) = container["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep" and int(seconds) >= 5, "who still sends requests there hears of its end before it refuses"
     assert pod["terminationGracePeriodSeconds"] > int(seconds) + Config().drain_seconds + 5
     with running() as live, live.http() as http:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert http.get(container[probe]["httpGet"]["path"]).status_code == 200
-    secret = found["Secret", "pie"]["stringData"]
-    assert secret["postgres-password"] in secret["store-url"]
