@@ -4,6 +4,7 @@
     python -m benchmarks.far grow                # `pie serve --processes` 1, 2 and 4 before fake engines; two minutes
     python -m benchmarks.far beside              # the real vLLM (`make vllm`) through both front ends; eight minutes
     python -m benchmarks.far beside --streams 1,16 --tokens 32 --rounds 1
+    python -m benchmarks.far beside --tokens 24 --apart 0.15    # the first tokens of streams that begin in turn
 
 Each ends with the rows of a table for docs/cluster.md or docs/vllm.md. Leave the machine alone meanwhile. With two
 cores the front end has one, and the fake engine shares the other with the client.
@@ -11,7 +12,7 @@ cores the front end has one, and the fake engine shares the other with the clien
 
 import argparse
 
-from benchmarks.far.beside import beside
+from benchmarks.far.beside import Plan, beside
 from benchmarks.far.grow import grow
 from benchmarks.far.limit import limit
 
@@ -36,6 +37,7 @@ def main() -> None:
     third.add_argument("--tokens", type=int, default=128)
     third.add_argument("--rounds", type=int, default=9, help="at most")
     third.add_argument("--minutes", type=float, default=8.0, help="in which no other round begins")
+    third.add_argument("--apart", type=float, default=0.0, help="seconds between the beginnings of two streams")
     third.add_argument("--url", help="a vLLM that runs already, over the bundled model")
     options = parser.parse_args()
     if options.command == "limit":
@@ -43,7 +45,8 @@ def main() -> None:
     elif options.command == "grow":
         grow(options.streams, options.tokens, options.processes)
     else:
-        beside(options.streams, options.tokens, options.rounds, options.minutes, options.url)
+        plan = Plan(options.streams, options.tokens, options.rounds, options.minutes, options.apart)
+        beside(plan, options.url)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ class Result(NamedTuple):
     began: float  # of the monotonic clock, which all processes share
     seconds: float
     steady: float  # tokens a second while every stream ran; nan where they never all did
+    first_mean: float
     first_median: float
     first_p99: float
     num_failed: int
@@ -93,6 +94,7 @@ async def stream_all(port: int, bodies: list[bytes], ramp_s: float) -> Result:
         seconds=max((client.ended_at for client in clients), default=began) - began,
         # Every token takes about as many bytes, and counting bytes is all that a client has time for.
         steady=num_tokens * (num_after - num_before) / num_bytes / steady_s if are_all_running else float("nan"),
+        first_mean=statistics.mean(firsts) if firsts else float("nan"),
         first_median=statistics.median(firsts) if firsts else float("nan"),
         first_p99=firsts[int(len(firsts) * 0.99)] if firsts else float("nan"),
         num_failed=sum(not client.is_whole for client in clients),
