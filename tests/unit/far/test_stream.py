@@ -12,7 +12,7 @@ from proxy_inference_engine.far.connections import Connections, FarAddress
 from proxy_inference_engine.far.model import FarModel
 from proxy_inference_engine.types import Failed, Finished, Limits, Output, Prefilled, Request, Sampling, Token
 from tests.far import NUM_CACHED, FarSide, far_model, far_side
-from tests.polling import until
+from tests.polling import HANG_S, until
 
 
 def request(name: str = "r", max_tokens: int = 20, num_choices: int = 1, **more: object) -> Request:
@@ -67,6 +67,22 @@ async def test_a_stream_that_nobody_reads_is_not_read_from_the_far_side() -> Non
         async for items in stream:
             num_tokens += sum(isinstance(item.output, Token) for item in items)
         assert num_tokens == 4000
+
+
+async def test_a_stream_of_an_engine_that_answers_nobody_ends_long_before_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that is gone closes no connection."""
+    monkeypatch.setattr("proxy_inference_engine.far.model._SILENT_S", 0.1)
+    with far_side() as far, far_model(far.url, silence_s=10 * HANG_S) as model:
+        far.holds_after = 3
+        stream = model.submit(request())
+        assert await asyncio.to_thread(far.is_holding.wait, HANG_S)
+        model.engines.all[0].is_silent = True
+        async with asyncio.timeout(HANG_S):
+            found = [item.output async for items in stream for item in items]
+        assert isinstance(found[-1], Failed) and isinstance(found[-1].error, EngineFailure)
+        assert await asyncio.to_thread(far.has_left.wait, HANG_S), "it was given up here, before the far side ended it"
 
 
 async def test_a_kept_connection_that_was_closed_is_no_failure() -> None:
