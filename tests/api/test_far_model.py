@@ -180,10 +180,14 @@ def test_a_call_that_is_required_is_made(client: OpenAI, seed: int) -> None:
 
 def test_it_counts_and_is_listed(client: OpenAI, pair: Pair) -> None:
     assert [model.id for model in client.models.list()] == [FAR, NEAR]
-    before = pair.model.stats().total_generated_tokens
-    client.chat.completions.create(model=FAR, messages=HELLO, max_tokens=9, seed=1)
+    before = pair.model.stats()
+    made = client.chat.completions.create(model=FAR, messages=HELLO, max_tokens=9, seed=1)
     pair.wait_idle()
-    assert pair.model.stats().total_generated_tokens > before
+    after = pair.model.stats()
+    assert after.total_generated_tokens > before.total_generated_tokens
+    assert made.usage is not None
+    assert after.total_prompt_tokens == before.total_prompt_tokens + made.usage.prompt_tokens
+    assert after.total_prompt_tokens_cached == before.total_prompt_tokens_cached + NUM_CACHED
     with pair.live.http() as http:
         assert http.get("/ready").status_code == 200
         shown = re.findall(
