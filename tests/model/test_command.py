@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,18 +126,38 @@ def test_settings_come_from_every_place(model: Path, tmp_path: Path) -> None:
         assert httpx.get(f"{url}/models/gpt-4", headers={"x-api-key": "from-dotenv"}, timeout=HANG_S).status_code == 200
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.4, 0.8, 1.2])
-def test_ctrl_c_ends_a_start(model: Path, tmp_path: Path, seconds: float) -> None:
+# Ctrl-C when a function is called for the first time since the module is there.
+_STRUCK = """
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background with it ignored
+module, function = sys.argv.pop(1), sys.argv.pop(1)
+
+def on_call(frame, event, _):
+    if event == "call" and frame.f_code.co_name == function and module in sys.modules:
+        sys.setprofile(None)
+        os.write(1, b"struck")
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.setprofile(on_call)
+runpy.run_module("proxy_inference_engine", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("proxy_inference_engine.cli", "<module>"),  # the first that it imports
+        ("proxy_inference_engine.config", "<module>"),
+        ("proxy_inference_engine.config", "cb"),  # where Python loses it
+        ("proxy_inference_engine.models.load.engine", "result"),  # the weights, which another thread reads
+        ("proxy_inference_engine.cli.talk", "speak"),
+    ],
+)
+def test_ctrl_c_ends_a_start(model: Path, tmp_path: Path, module: str, function: str) -> None:
     """Whatever it is busy with: imports, weights, or the first words."""
-    process = subprocess.Popen(
-        words("run", "Hello", model=model), cwd=tmp_path, env=environment(tmp_path), stdout=-3, stderr=subprocess.PIPE
-    )
-    time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    is_ours = b"/proxy_inference_engine/" in said  # on a slow machine Python itself may still be starting
-    assert process.returncode in (0, 130, -signal.SIGINT) or not is_ours, "it may be over, or not yet ours to end"
-    assert process.returncode != 130 or said.strip() == b""
+    line = [sys.executable, "-c", _STRUCK, module, function, *words("run", "Hello", model=model)[3:]]
+    done = subprocess.run(line, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=HANG_S)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"struck", b"")
 
 
 def test_what_is_no_text_is_one_plain_line(model: Path, tmp_path: Path) -> None:

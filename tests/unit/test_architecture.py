@@ -73,7 +73,7 @@ LIBRARIES = {
     "tokenizers": {"runners.tokenizer_json"},
     "numpy": {"runners", "cache", "sampling", "engine", "far", "state_machine", "types", "images"},
 }
-MAY_IMPORT_IN_FUNCTIONS = {"cli", "models.load", "models.download.xet", "store.store"}
+MAY_IMPORT_IN_FUNCTIONS = {"__main__", "cli", "models.load", "models.download.xet", "store.store"}
 
 # Inside the server, an API knows itself and what all share. Who else may know of one:
 APIS = "server.apis"

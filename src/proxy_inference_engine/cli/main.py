@@ -12,13 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from proxy_inference_engine import __version__
-from proxy_inference_engine.cli.exit import leave
+from proxy_inference_engine.cli.exit import INTERRUPTED, interrupted_imports, leave
 from proxy_inference_engine.errors import PieError
 
 if TYPE_CHECKING:  # `pie --version` does not wait for pydantic
     from proxy_inference_engine.config import Config
-
-INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +37,8 @@ def _main(arguments: list[str]) -> int:
 def complaining(work: Callable[[], int]) -> int:
     """What goes wrong is a line, not a traceback."""
     try:
-        return work()
+        with interrupted_imports():
+            return work()
     except PieError as error:
         return _complain(error.message)
     except BrokenPipeError:
