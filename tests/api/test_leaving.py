@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ import pytest
 
 from proxy_inference_engine.config import Config
 from proxy_inference_engine.engine.queue import Admission
-from proxy_inference_engine.runners.base import Lane, Runner
+from proxy_inference_engine.runners.base import Lane, Logits, Row, Runner
 from proxy_inference_engine.runners.fake import FakeRunner
 from proxy_inference_engine.server.http.sse import Patience
 from tests.api.running import HELLO, MODEL, RUNNERS, Listening, Running, on_every_runner, running
@@ -27,6 +28,7 @@ from tests.clock import Clock
 from tests.polling import HANG_S, wait_until
 from tests.unit.engine.threads import Gate
 
+STEP_S = 0.02
 LONG: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 4000, "ignore_eos": True}
 ROUTES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": LONG,
@@ -36,21 +38,40 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=RUNNERS)
 def slow(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Twenty milliseconds a step, or what MLX takes: an answer takes longer than anybody here waits, and is left."""
+    """Twenty milliseconds a step at least: an answer takes longer than anybody here waits, and is left."""
     if request.param == "mlx":
-        yield request.getfixturevalue("servers")["mlx"]
+        live: Running = request.getfixturevalue("servers")["mlx"]
+        with unhurried(live.runner):
+            yield live
         return
-    with running(FakeRunner(step_seconds=lambda _: 0.02)) as live:
+    with running(FakeRunner(step_seconds=lambda _: STEP_S)) as live:
         yield live
 
 
 @pytest.fixture(params=RUNNERS)
-def one_slot(request: pytest.FixtureRequest) -> Runner:
+def one_slot(request: pytest.FixtureRequest) -> Iterator[Runner]:
     """It runs one request at a time, and takes long for a long one."""
     if request.param == "mlx":
         make_tiny: Callable[..., Runner] = request.getfixturevalue("make_tiny")
-        return make_tiny(Lane(1, 8192))
-    return FakeRunner(lanes=(Lane(1, 8192),), step_seconds=lambda _: 0.02)
+        runner = make_tiny(Lane(1, 8192))
+        with unhurried(runner):
+            yield runner
+        return
+    yield FakeRunner(lanes=(Lane(1, 8192),), step_seconds=lambda _: STEP_S)
+
+
+@contextmanager
+def unhurried(runner: Runner) -> Iterator[None]:
+    """As fast as the others here: MLX's own steps of so small a model may be over before a busy machine looks."""
+    forward = runner.forward
+
+    def later(rows: Sequence[Row]) -> list[Logits]:
+        time.sleep(STEP_S)
+        return forward(rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "forward", later)
+        yield
 
 
 def send_request(server: Listening, path: str, body: dict[str, Any]) -> socket.socket:

@@ -4,6 +4,7 @@ One file for all: each server begins with what those before it left.
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -26,7 +27,7 @@ _NUM_KILLS, _NUM_CLIENTS = 100, 6
 _NUM_LOOKED_AT = 200
 _ROOT = Path(__file__).parents[2]
 _SERVE = """
-import socket, sys
+import itertools, socket, sys
 from dataclasses import replace
 from pathlib import Path
 from proxy_inference_engine.config import Config
@@ -37,9 +38,11 @@ from proxy_inference_engine.served.model import ServedModel
 from proxy_inference_engine.server.app import store_limits
 from proxy_inference_engine.server.process import open_sealer, open_store, serve
 from proxy_inference_engine.store import Store
-folder, url = sys.argv[1:]
+folder, url, num_fast = sys.argv[1:]
 config = Config(data_dir=Path(folder), store_url=url or None, drain_seconds=0.2)
-worker = Worker(StepEngine(FakeRunner(step_seconds=lambda _: 0.001), max_cache_bytes=1 << 20))
+passes = itertools.count()
+runner = FakeRunner(step_seconds=lambda _: 0.001 if next(passes) < float(num_fast) else 1.0)
+worker = Worker(StepEngine(runner, max_cache_bytes=1 << 20))
 worker.start()
 with socket.socket() as sock:
     sock.bind(("127.0.0.1", 0))
@@ -74,8 +77,11 @@ def run(scale: float) -> Outcome:
     return Outcome(num_kills, wrong)
 
 
-def start_server(folder: str, store_url: str = "") -> tuple["subprocess.Popen[str]", str]:
-    command = [sys.executable, "-c", _SERVE, folder, store_url]
+def start_server(
+    folder: str, store_url: str = "", *, num_fast: float = math.inf
+) -> tuple["subprocess.Popen[str]", str]:
+    """`num_fast`: after so many passes each takes a second."""
+    command = [sys.executable, "-c", _SERVE, folder, store_url, str(num_fast)]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src")}
     with open(Path(folder) / "errors", "a+") as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
