@@ -44,9 +44,10 @@ def serving() -> Iterator[tuple[httpx.Client, ServedModel]]:
 
 
 def comments_until_free(http: httpx.Client, model: ServedModel, asked: dict[str, Any]) -> tuple[str, list[str]]:
-    """The first comment while somebody else's grammar is being compiled, and what comes once that is done."""
+    """The first comment while two others' grammars are being compiled, and what comes once that is done."""
     with ExitStack() as elsewhere:
-        elsewhere.enter_context(model.machines._compiler.turns.turn("somebody else"))
+        for name in ("somebody else", "another"):
+            elsewhere.enter_context(model.machines._compiler.turns.turn(name))
         with http.stream("POST", CHAT, json=asked) as answer:
             assert answer.status_code == 200
             lines = answer.iter_lines()

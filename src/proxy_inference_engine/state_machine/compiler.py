@@ -221,6 +221,7 @@ def _key(grammar: str) -> bytes:
 
 _INLINE_CHARS = 4000  # nothing in so few leads deep, and waking another thread would take a good part of the time
 _MIN_REAL_TOKENS = 1_000  # no model's vocabulary is as small; those of tests start their process when they need it
+_NUM_PLACES = 2
 _BYTES_PER_SECOND = 128 << 20  # remainders, states of a lexer: what takes long to compile is larger than its text
 
 
@@ -280,9 +281,17 @@ def _work(jobs: "queue.SimpleQueue[_Job | None]") -> None:
         del job  # or the last one's owner would never be gone
 
 
+class _Place(NamedTuple):
+    """Where what is not harmless is tried, and then compiled."""
+
+    sandbox: GrammarSandbox
+    workshop: _Workshop
+
+
 class Compiler:
-    """One per model. Cold grammars are compiled one after the other, so that a flood of them takes one core at most:
-    the harmless ones among themselves, the others in turns, so that nobody waits for long for anybody else's."""
+    """One per model. A tenant's cold grammars are compiled one after the other, so that a flood of them takes one core
+    at most: the harmless ones of all among themselves, the others in turns. There are two places for those, and a
+    tenant has one at a time, so that nobody waits for what one other asks for."""
 
     def __init__(
         self,
@@ -293,11 +302,17 @@ class Compiler:
         self._vocabulary = vocabulary
         self._limits = limits or GrammarLimits()
         self._lock = threading.Lock()
-        self._workshop, self._other_workshop = _Workshop(), _Workshop()
+        self._workshop = _Workshop()
         self._findings = Findings()
-        self.turns = SandboxTurns()
+        self.turns = SandboxTurns(num_places=_NUM_PLACES)
         self._time = CompileTime(allowance)
-        self.sandbox = GrammarSandbox(cache(lambda: vocabulary.lexicon.pack()), self._limits)
+        lexicon = cache(lambda: vocabulary.lexicon.pack())
+        self._places = [_Place(GrammarSandbox(lexicon, self._limits), _Workshop()) for _ in range(_NUM_PLACES)]
+
+    @property
+    def sandbox(self) -> GrammarSandbox:
+        """The one that is always used first."""
+        return self._places[0].sandbox
 
     def warm(self) -> None:
         """Start the sandbox of a real model before it is needed; does not wait for it."""
@@ -305,10 +320,11 @@ class Compiler:
             self.sandbox.start()
 
     def close(self) -> None:
-        """End the sandbox's process and the threads. Only what is harmless is compiled from then on."""
-        self.sandbox.close()
-        for workshop in (self._workshop, self._other_workshop):
-            workshop.close()
+        """End the processes and the threads. Only what is harmless is compiled from then on."""
+        for place in self._places:
+            place.sandbox.close()
+            place.workshop.close()
+        self._workshop.close()
 
     def compile(self, grammar: str, tenant: str = "") -> llguidance.LLMatcher:
         """A matcher at the start; `deep_copy` it to walk. Raises InvalidGrammar; Unavailable under a flood, RateLimited
@@ -321,18 +337,19 @@ class Compiler:
                 return work() if len(grammar) <= _INLINE_CHARS else self._workshop.run(work)
         _check(self._findings.get(grammar))
         self._time.check(tenant)
-        with self.turns.turn(tenant), self._time.spent_by(tenant):
-            _check(self._findings.get(grammar) or self._judge(grammar))
-            return self._other_workshop.run(work)  # on a stack as deep as the sandbox has
+        with self.turns.turn(tenant) as number, self._time.spent_by(tenant):
+            place = self._places[number]
+            _check(self._findings.get(grammar) or self._judge(grammar, place.sandbox))
+            return place.workshop.run(work)  # on a stack as deep as the sandbox has
 
     def num_bytes(self, grammar: str) -> int:
         """What a grammar takes that was compiled, by the time that took; 0 where that was next to none."""
         finding = self._findings.get(grammar)
         return 0 if finding is None else int(finding.seconds * _BYTES_PER_SECOND)
 
-    def _judge(self, grammar: str) -> Finding:
+    def _judge(self, grammar: str, sandbox: GrammarSandbox) -> Finding:
         try:
-            finding = Finding(None, self.sandbox.check(grammar))
+            finding = Finding(None, sandbox.check(grammar))
         except InvalidGrammar as error:
             finding = Finding(str(error), 0.0)
         self._findings.put(grammar, finding)

@@ -180,7 +180,7 @@ def test_a_neighbour_compiles_while_a_hopeless_one_runs() -> None:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     wait_until(lambda: compiler.turns.is_taken)
-    for grammar in ('start: "ab"', _LONG, 'start: %json {"type": "string"}'):
+    for grammar in ('start: "ab"', _LONG, 'start: %json {"type": "string"}', "start: /b{7}/"):
         assert not compiler.compile(grammar, "b").is_stopped()
     assert thread.is_alive(), "it is still at it"
     compiler.close()

@@ -1,4 +1,4 @@
-"""Who uses the sandbox next: one at a time, and of those who wait the tenant whose last turn is longest ago.
+"""Who uses a sandbox next: a tenant has one at a time, and of those who wait the one whose last turn is longest ago.
 
 And for how long: each tenant has a share of a processor, and saves up what it does not use.
 """
@@ -19,7 +19,7 @@ _MAX_TENANTS = 1000  # remembered
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """How long and how many may wait. Whoever waits holds a thread that others need, so once the one at work is slow,
+    """How long and how many may wait. Whoever waits holds a thread that others need, so once those at work are slow,
     only a few of each tenant go on waiting; a burst of quick ones comes through."""
 
     max_seconds: float = 10.0
@@ -32,18 +32,25 @@ class TurnLimits:
 @dataclass(eq=False, slots=True)
 class _Ticket:
     tenant: str
+    place: int = -1
     is_called: threading.Event = field(default_factory=threading.Event)
 
 
-class SandboxTurns:
-    """Safe to use from several threads; made for them."""
+class _Stay(NamedTuple):
+    tenant: str
+    since: float
 
-    def __init__(self, patience: TurnLimits | None = None) -> None:
+
+class SandboxTurns:
+    """Safe to use from several threads; made for them. Where there are several places, a tenant has one at most, so
+    that what one tenant asks for holds up nobody else."""
+
+    def __init__(self, patience: TurnLimits | None = None, num_places: int = 1) -> None:
         self._patience = patience or TurnLimits()
         self._lock = threading.Lock()
         self._waiting: deque[_Ticket] = deque()
-        self._is_taken = False
-        self._taken_at = 0.0
+        self._stays: dict[int, _Stay] = {}  # by place
+        self._num_places = num_places
         self._num_turns = 0
         self._last_turns: OrderedDict[str, int] = OrderedDict()  # of tenants: the number of the turn
 
@@ -53,22 +60,22 @@ class SandboxTurns:
 
     @property
     def is_taken(self) -> bool:
-        return self._is_taken
+        return bool(self._stays)
 
     @contextmanager
-    def turn(self, tenant: str) -> Iterator[None]:
-        """Raises Unavailable when too many wait, or for too long."""
-        self._enter(tenant)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _enter(self, tenant: str) -> None:
+    def turn(self, tenant: str) -> Iterator[int]:
+        """The number of the place. Raises Unavailable when too many wait, or for too long."""
         ticket = _Ticket(tenant)
+        self._enter(ticket)
+        try:
+            yield ticket.place
+        finally:
+            self._leave(ticket.place)
+
+    def _enter(self, ticket: _Ticket) -> None:
         with self._lock:
-            if not self._is_taken:
-                self._take(tenant)
+            if len(self._stays) < self._num_places and self._may_enter(ticket):
+                self._take(ticket)
                 return
             self._waiting.append(ticket)
             if len(self._waiting) > self._patience.max_waiting or self._is_one_too_many(ticket):
@@ -87,29 +94,36 @@ class SandboxTurns:
                     raise _flooded()
 
     def _is_one_too_many(self, ticket: _Ticket) -> bool:
-        """Whether others before it are enough already to wait for a slow one."""
-        if time.monotonic() - self._taken_at < self._patience.slow_seconds:
+        """Whether others before it are enough already to wait for slow ones."""
+        own = [stay for stay in self._stays.values() if stay.tenant == ticket.tenant]
+        latest = max((stay.since for stay in own or self._stays.values()), default=math.inf)
+        if time.monotonic() - latest < self._patience.slow_seconds:
             return False
         before = list(self._waiting)[: self._waiting.index(ticket)]
         num_own = sum(other.tenant == ticket.tenant for other in before)
         return num_own >= self._patience.max_waiting_slow_each or len(before) >= self._patience.max_waiting_slow
 
-    def _take(self, tenant: str) -> None:
-        self._is_taken, self._taken_at = True, time.monotonic()
+    def _may_enter(self, ticket: _Ticket) -> bool:
+        return all(stay.tenant != ticket.tenant for stay in self._stays.values())
+
+    def _take(self, ticket: _Ticket) -> None:
+        ticket.place = next(place for place in range(self._num_places) if place not in self._stays)
+        self._stays[ticket.place] = _Stay(ticket.tenant, time.monotonic())
         self._num_turns += 1
-        self._last_turns[tenant] = self._num_turns
-        self._last_turns.move_to_end(tenant)
+        self._last_turns[ticket.tenant] = self._num_turns
+        self._last_turns.move_to_end(ticket.tenant)
         if len(self._last_turns) > _MAX_TENANTS:
             self._last_turns.popitem(last=False)
 
-    def _leave(self) -> None:
+    def _leave(self, place: int) -> None:
         with self._lock:
-            self._is_taken = False
-            if not self._waiting:
+            del self._stays[place]
+            waiting = filter(self._may_enter, self._waiting)
+            ticket = min(waiting, key=lambda one: self._last_turns.get(one.tenant, 0), default=None)  # first of equals
+            if ticket is None:
                 return
-            ticket = min(self._waiting, key=lambda one: self._last_turns.get(one.tenant, 0))  # the first of equals
             self._waiting.remove(ticket)
-            self._take(ticket.tenant)
+            self._take(ticket)
             ticket.is_called.set()
 
 

@@ -1,4 +1,4 @@
-"""SandboxTurns: one at a time, tenants one after the other, and nobody waits without bound."""
+"""SandboxTurns: one at a time in each place, tenants one after the other, and nobody waits without bound."""
 
 import threading
 
@@ -136,3 +136,44 @@ def test_those_who_wait_already_leave_when_it_turns_out_slow() -> None:
     first.leave()
     next(visitor for visitor in waiting if visitor.error is None).leave()
     assert seen == ["a", "a"]
+
+
+def test_a_tenant_has_one_of_two_places() -> None:
+    turns, seen = SandboxTurns(UNHURRIED, num_places=2), list[str]()
+    first, other = Visitor(turns, "a", seen), Visitor(turns, "b", seen)
+    assert first.is_in.wait(HANG_S) and other.is_in.wait(HANG_S), "nobody waits for somebody else alone"
+    again = Visitor(turns, "a", seen)
+    wait_until(lambda: turns.num_waiting == 1)
+    other.leave()
+    third = Visitor(turns, "c", seen)
+    assert third.is_in.wait(HANG_S) and turns.num_waiting == 1, "the free place is not for the one who has one"
+    first.leave()
+    again.leave()
+    third.leave()
+    assert seen[2:] == ["c", "a"] and not turns.is_taken
+
+
+def test_places_are_told_apart() -> None:
+    turns = SandboxTurns(num_places=2)
+    with turns.turn("a") as first:
+        with turns.turn("b") as second:
+            assert {first, second} == {0, 1}
+        with turns.turn("b") as third:
+            assert third == second
+    with turns.turn("b") as last:
+        assert last == 0
+
+
+def test_who_finds_both_places_slow_waits_with_few_others() -> None:
+    patience = TurnLimits(max_seconds=HANG_S, slow_seconds=0.0, max_waiting_slow=2, max_waiting_slow_each=1)
+    turns, seen = SandboxTurns(patience, num_places=2), list[str]()
+    inside = [Visitor(turns, tenant, seen) for tenant in "ab"]
+    assert all(visitor.is_in.wait(HANG_S) for visitor in inside)
+    waiting = [Visitor(turns, "a", seen)]
+    wait_until(lambda: turns.num_waiting == 1)
+    for tenant in "ac":
+        waiting.append(Visitor(turns, tenant, seen))
+        wait_until(lambda: turns.num_waiting == 2 or waiting[-1].error)
+    assert [visitor.error is not None for visitor in waiting] == [False, True, False]
+    for visitor in (*inside, waiting[0], waiting[2]):
+        visitor.leave()
