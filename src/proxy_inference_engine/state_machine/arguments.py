@@ -1,7 +1,9 @@
 """A tool's arguments as grammar, in the style its family writes them."""
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from proxy_inference_engine.formats.signature import INPUT, is_raw
 from proxy_inference_engine.formats.syntax import ArgumentStyle, CallSyntax, Parameter
 from proxy_inference_engine.interaction import TextGrammar, Tool, ToolKind
+from proxy_inference_engine.state_machine.definitions import SharedDefinitions
 from proxy_inference_engine.state_machine.demand import InvalidDemand
 from proxy_inference_engine.state_machine.json_schema import (
     ImpossibleSchema,
@@ -24,7 +27,8 @@ from proxy_inference_engine.state_machine.json_schema.budget import (
     OutOfSteps,
     StepBudget,
 )
-from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.document import rooted
+from proxy_inference_engine.state_machine.json_schema.grammar import JsonGrammar
 from proxy_inference_engine.state_machine.json_schema.keywords import lengths
 from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, KeySpelling, Leads, marked_keys
@@ -61,6 +65,7 @@ class ArgumentGrammar:
     is_watched: bool = False
     leads: Leads = field(default_factory=dict)
     budget: StepBudget = field(default_factory=partial(StepBudget, MAX_TOGETHER))  # of all schemas of the request
+    _written: dict[tuple[bytes, bool], JsonGrammar] = field(default_factory=dict)
 
     def write(self, tool: Tool, index: int) -> str:
         """A tool's arguments and the text after them, as part of a rule. Raises InvalidDemand that names the tool."""
@@ -129,11 +134,21 @@ class ArgumentGrammar:
         write = closed_grammar if self.closes_objects else json_grammar
         # A lead of one parameter after the other may stand before values of other schemas, too.
         is_watched = self.is_watched and self.syntax.style is ArgumentStyle.JSON
-        grammar = write(schema, is_strict=tool.is_strict, spacing=spacing, budget=self.budget, is_watched=is_watched)
+        write = partial(write, is_strict=tool.is_strict, spacing=spacing, budget=self.budget, is_watched=is_watched)
+        grammar = write(schema) if self.syntax.style is ArgumentStyle.JSON else self._known(schema, tool, write)
         self.relaxed += [f"{tool.name}{path}{each}" for each in grammar.relaxed]
         if grammar.shape is not None or grammar.admits_other_keys:
             self._watch(JSON_KEYS, lead, grammar.shape)
         return self.lark.rule(grammar.lark)
+
+    def _known(self, schema: Any, tool: Tool, write: Callable[[Any], JsonGrammar]) -> JsonGrammar:
+        """Tools of one server have many parameters that are alike, with what they refer to: one of each is written."""
+        text = json.dumps(schema).encode()
+        self.budget.spend(1 + len(text) // CHARS_PER_STEP)
+        key = (hashlib.sha256(text).digest(), tool.is_strict)
+        if key not in self._written:
+            self._written[key] = write(schema)
+        return self._written[key]
 
     def _call_lead(self, tool: Tool) -> str:
         """What stands before all of a tool's arguments."""
@@ -152,9 +167,9 @@ class ArgumentGrammar:
         required = set(schema.get("required") or ())
         for name in sorted(required - set(properties)):
             self._relax(tool, "/:required", f"the required parameter {name!r} is not among its properties")
-        shared = {"$defs": {WHOLE: rooted(schema)}} if _has_references(schema) else {}
+        shared = SharedDefinitions(schema, self.budget)
         return [
-            _Value(name, each, shared, name in required)
+            _Value(name, each, shared.of(each), name in required)
             for name, each in properties.items()
             if each is not False and not (isinstance(each, Mapping) and each.get("enum") == [])
         ]
@@ -346,12 +361,6 @@ def _at(document: Any, reference: str) -> Any:
         key = step.replace("~1", "/").replace("~0", "~")
         document = document.get(key, True) if isinstance(document, Mapping) else True
     return document
-
-
-def _has_references(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return "$ref" in value or any(map(_has_references, value.values()))
-    return isinstance(value, list | tuple) and any(map(_has_references, value))
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:

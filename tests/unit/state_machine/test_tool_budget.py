@@ -62,6 +62,49 @@ def test_no_style_does_more_than_the_budget_allows(style: str, name: str) -> Non
     assert bytes_of(lambda: lines_of(work, _MAX_LINES)) < _MAX_BYTES
 
 
+_FILTERS = [
+    {
+        "type": "object",
+        "properties": {
+            "kind": {"const": kind},
+            "field": {"type": "string"},
+            "value": {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]},
+            "of": {"$ref": "#/$defs/Address"},
+        },
+        "required": ["kind", "field"],
+    }
+    for kind in ("eq", "lt", "gt", "in", "not")
+]
+_ADDRESS = {
+    "type": "object",
+    "properties": {
+        "street": {"type": "string", "maxLength": 100},
+        "zip": {"type": "string", "pattern": "^[0-9]{5}(-[0-9]{4})?$"},
+        "country": {"enum": [f"{first}{second}" for first in "ABCDEFGH" for second in "ABCDEFGHIJKLMNOPQRSTUVWXY"]},
+    },
+    "required": ["street"],
+}
+_PARAMETERS: tuple[dict[str, Any], ...] = (
+    {"$ref": "#/$defs/Filter", "description": "Which of them."},
+    {"type": "string", "enum": [f"option {n}" for n in range(12)]},
+    {"$ref": "#/$defs/Address"},
+    {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10},
+    {"type": "array", "items": {"$ref": "#/$defs/Address"}, "maxItems": 50},
+    {"type": "object", "properties": {f"k{n}": {"type": ["string", "null"]} for n in range(5)}, "required": ["k0"]},
+    {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}, {"type": "null"}]},
+)
+
+
+@pytest.mark.parametrize("style", SYNTAXES)
+def test_the_largest_that_anybody_means_fits(style: str) -> None:
+    """As many tools as OpenAI takes, with definitions, alternatives and twenty parameters each."""
+    properties = {f"parameter_{n}": _PARAMETERS[n % len(_PARAMETERS)] for n in range(20)}
+    parameters = {"$defs": {"Filter": {"oneOf": _FILTERS}, "Address": _ADDRESS}, "properties": properties}
+    grammar = ArgumentGrammar(Lark(VOCABULARY), SYNTAXES[style])
+    for number in range(128):
+        grammar.write(Tool(f"tool_{number}", parameters={"type": "object", **parameters}), number)
+
+
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_coder"])
 def test_all_tools_of_a_request_have_one_budget(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred schemas, each of which takes long, took a hundred times as long."""
