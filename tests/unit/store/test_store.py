@@ -195,6 +195,27 @@ async def test_what_is_not_written_again_expires(where: Where) -> None:
             await store.list_items("anna", "conv")
 
 
+async def test_a_clock_that_is_put_back_and_forth_changes_nothing(where: Where) -> None:
+    """Order, cursors and quotas go by what came first; only the time itself ends anything."""
+    clock = Clock(now=10_000.0)
+    async with opened(where, StoreLimits(ttl_seconds=60, max_rows=4), clock) as store:
+        await store.save(record("a"))
+        await store.save(record("conv", kind="conversation"))
+        clock.now -= 3600
+        await store.save(record("b"))
+        await store.add_items("anna", "conv", [{"id": "m"}])
+        assert await ids(store) == ["b", "a"]
+        page = await store.list("response", "anna", after="b", limit=1)
+        assert [each.id for each in page.records] == ["a"]
+        with pytest.raises(QuotaExceeded):
+            await store.save(record("c"))
+        assert await store.load_item("anna", "conv", "m") == {"id": "m"}
+        assert await store.delete("response", "anna", "b")
+        clock.now += 3600 + 59
+        await store.save(record("d"))
+        assert await ids(store) == ["d", "a"]
+
+
 async def test_a_quota_counts_rows_of_one_owner(anywhere: Where) -> None:
     async with opened(anywhere, StoreLimits(max_rows=3)) as store:
         await store.save(record("a"))
