@@ -26,8 +26,21 @@ def run(scale: float) -> Outcome:
 
 
 def run_long(scale: float) -> Outcome:
-    """As they are: they have no smaller form, so below the whole campaign some are only collected."""
-    return _outcome(["-m", "soak", *(["--collect-only", "tests/soak"] if scale < 1 else [])])
+    few = ("tests/model/test_pool.py",)  # to find all takes a minute
+    return _marked(scale, *(few if scale < 1 else ("tests", "--ignore=tests/sim", "--ignore=tests/soak")))
+
+
+def run_seeds(scale: float) -> Outcome:
+    return _marked(scale, "tests/sim")
+
+
+def run_waits(scale: float) -> Outcome:
+    return _marked(scale, "tests/soak")
+
+
+def _marked(scale: float, *words: str) -> Outcome:
+    """As they are: they have no smaller form, so below the whole campaign they are only collected."""
+    return _outcome([*words, "-m", "soak", *(["--collect-only"] if scale < 1 else [])])
 
 
 def _outcome(words: list[str]) -> Outcome:

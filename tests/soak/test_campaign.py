@@ -1,12 +1,13 @@
 """The campaign of `make soak`, a hundredth of each part or more, so that it works on the day it is needed."""
 
 import re
+import sys
 
 import pytest
 
 from tests.postgres import require_programs
 from tests.soak import cluster_kills
-from tests.soak.campaign import PARTS, Row, play, table
+from tests.soak.campaign import PARTS, Row, play, play_all, play_apart, table
 from tests.soak.outcome import Outcome
 from tests.soak.promises import ROOT, named_files
 
@@ -37,6 +38,18 @@ def test_a_part_that_breaks_off_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("tests.soak.campaign.PARTS", {"broken": broken})
     assert play("broken", 1.0).outcome.wrong == ["it broke off: ValueError: no"]
+
+
+def test_parts_are_played_apart_and_told_in_their_order() -> None:
+    names = ["waits at a full store", "mutated GGUF headers"]  # the first is the last to run
+    rows = play_all(names, 0.0001)
+    assert [row.name for row in rows] == names
+    assert all(row.outcome.wrong == [] and row.outcome.num > 0 for row in rows)
+
+
+def test_a_part_whose_process_ends_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert play_apart("mutated GGUF headers", 0.0001).outcome.wrong == ["its process ended with 1"]
 
 
 def test_the_page_names_tests_that_are_there() -> None:
