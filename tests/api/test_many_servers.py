@@ -167,25 +167,32 @@ def test_rows_of_a_key_are_counted_across_servers(where: Path | str) -> None:
                 ask(client, max_output_tokens=2)
 
 
+def part_of(stream: httpx.Response, num_events: int) -> str:
+    """The first so many, and what came with them that is whole."""
+    seen = ""
+    for text in stream.iter_text():
+        seen += text
+        if seen.count("\n\n") >= num_events:
+            break
+    return seen[: seen.rindex("\n\n") + 2]
+
+
 def test_the_stream_of_a_killed_server_ends_at_the_other_with_what_it_said(postgres_url: str, tmp_path: Path) -> None:
     with closing(Store.open(postgres_url, limits=StoreLimits(run_seconds=5.0))) as store, running(store=store) as live:
-        process, url = start_server(str(tmp_path), postgres_url)
-        try:
-            with (
-                httpx.Client(base_url=url, timeout=HANG_S) as here,
-                here.stream("POST", "/v1/responses", json={**LONG, "max_output_tokens": 4000, "stream": True}) as s,
-            ):
-                seen = ""
-                for text in s.iter_text():
-                    seen += text
-                    if seen.count("\n\n") > 400:
-                        break
-        finally:
-            process.kill()
-            process.communicate()
-        begun = read(seen[: seen.rindex("\n\n") + 2] + "data: [DONE]\n\n", first=0)
-        id_ = begun[0]["response"]["id"]
+        process, url = start_server(str(tmp_path), postgres_url, num_fast=300)
+        fields = {**LONG, "max_output_tokens": 4000, "stream": True}
         with live.http() as there:
+            try:
+                with httpx.Client(base_url=url, timeout=HANG_S) as here:
+                    with here.stream("POST", "/v1/responses", json=fields) as stream:
+                        begun = read(part_of(stream, 200) + "data: [DONE]\n\n", first=0)
+                    id_ = begun[0]["response"]["id"]
+                    query = {"stream": "true", "starting_after": "57"}
+                    with there.stream("GET", f"/v1/responses/{id_}", params=query) as stream:
+                        part_of(stream, 60)  # so much has been told by now
+            finally:
+                process.kill()
+                process.communicate()
             for after in (57, len(begun) - 1):
                 query = {"stream": "true", "starting_after": str(after)}
                 rest = read(there.get(f"/v1/responses/{id_}", params=query).text, first=after + 1)

@@ -161,12 +161,12 @@ async def test_pixels_of_all_requests_are_bounded_until_they_are_let_go() -> Non
 
 async def num_loaded(loader: ImageLoader, urls: Sequence[str]) -> int:
     """The thread that decoded the last image may hold it a moment longer than we do."""
-    for _ in range(200):
-        try:
-            return len(await loader.load(urls))
-        except QueueFull:
-            await asyncio.sleep(0.01)
-    return 0
+    async with asyncio.timeout(HANG_S):
+        while True:
+            try:
+                return len(await loader.load(urls))
+            except QueueFull:
+                await asyncio.sleep(0.01)
 
 
 async def test_what_was_fetched_in_vain_is_not_held() -> None:
