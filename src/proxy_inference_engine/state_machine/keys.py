@@ -65,11 +65,14 @@ class KeyTokens:
         for token_id in range(self._num_tokens):
             self._by_text.setdefault(self.token_bytes(token_id), []).append(token_id)
         self._longest = max(map(len, self._by_text), default=0)
-        # Tokens that may end an item that is no string, or write a zero with a sign: what they do is to be tried.
-        self.ids_in_array = self._matching(rb"[\],]|\A[ \t\n\r]*[0-]")
-        # Those that may end a string and go on with another item, and those that may begin an array and end an item.
+        # Tokens that may end an item that is no string, write a zero with a sign, or begin an object: to be tried.
+        self.ids_in_array = self._matching(rb"[\]{},]|\A[ \t\n\r]*[0-]")
+        # Those that may end a string and go on with another item. Those that may begin an array and end an item, go
+        # from a key to its value, or from an object to another item; and where they begin inside of a string.
         self.ids_in_string = self._matching(rb'".*,')
-        self.ids_elsewhere = self._matching(rb"\[.*,")
+        elsewhere = rb'\[.*,|":[ \t\n\r]*[^ \t\n\r]|\}[ \t\n\r]*,'
+        self.ids_elsewhere = self._matching(elsewhere)
+        self.ids_elsewhere_inside = self._matching(rb'\A[^"]*":[ \t\n\r]*[^ \t\n\r]|".*(?:' + elsewhere + rb")")
         # Those with a comma or a bracket that is in no string, where they begin outside of strings, and inside.
         self.ids_ending = self._matching(rb'\A[^"]*[,}]|".*".*[,}]')
         self.ids_ending_string = self._matching(rb'".*[,}]')

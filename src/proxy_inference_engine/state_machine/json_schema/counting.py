@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from proxy_inference_engine.state_machine.json_schema.budget import Spend
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage
 from proxy_inference_engine.state_machine.json_schema.plain import UNWRITABLE
-from proxy_inference_engine.state_machine.shapes import MANY
+from proxy_inference_engine.state_machine.shapes import MANY, ItemTexts
 
 # What a backslash stands for with the character after it.
 _ESCAPES = {"n": 10, "r": 13, "b": 8, "t": 9, "f": 12, "\\": 92, '"': 34}
@@ -31,6 +31,19 @@ class FewTexts:
 
     def is_narrow(self, _text: bytes) -> bool:
         return True
+
+
+class SeveralTexts:
+    """Counts among the texts of some or of others, which may have some in common: no fewer than those of each."""
+
+    def __init__(self, texts: Sequence[ItemTexts]) -> None:
+        self._texts = texts
+
+    def num_from(self, begun: bytes) -> int:
+        return max(one.num_from(begun) for one in self._texts)
+
+    def is_narrow(self, text: bytes) -> bool:
+        return any(one.is_narrow(text) for one in self._texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +103,6 @@ class AnyStrings:
 
     def is_narrow(self, text: bytes) -> bool:
         return self.max_length is not None and len(text) - len('""') >= self.max_length
-
-    def has(self, text: bytes) -> bool:
-        """Whether a whole string, with its quotes, is one of them."""
-        return self.max_length is None or len(_read(text[:-1])[0]) <= self.max_length
 
 
 class PatternStrings:

@@ -14,12 +14,13 @@ from proxy_inference_engine.state_machine.json_schema.counting import (
     AnyStrings,
     FewTexts,
     PatternStrings,
+    SeveralTexts,
     WholeNumbers,
 )
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
-from proxy_inference_engine.state_machine.shapes import ItemTexts
+from proxy_inference_engine.state_machine.shapes import ItemTexts, num_texts
 
 # Stands in a rewritten schema for uniqueItems, with its path; never in what the library is given.
 DIFFERENT = "x-different"
@@ -34,13 +35,18 @@ class Unwatchable(Exception):
     """Nothing shows that the items can be kept apart without a dead end."""
 
 
-def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[str, ItemTexts]:
-    """The texts, by their kind, of items that are as one of the cases says, of which there are at least so many."""
+def texts_of(
+    cases: Iterable[Together], least: int, budget: StepBudget, besides: frozenset[str] = frozenset()
+) -> dict[str, ItemTexts]:
+    """The texts, by their kind, of items that are as one of the cases says, of which there are at least so many.
+
+    `besides`: kinds that are kept apart in another way.
+    """
     found: dict[str, list[ItemTexts]] = {}
     for case in cases:
         budget.spend(len(case))
         listed = _listed(case)
-        for kind in _kinds(case) if listed is None else ():
+        for kind in _kinds(case) - besides if listed is None else ():
             if kind in _OTHERS:
                 found.setdefault("other", []).append(FewTexts(_OTHERS[kind]))
             elif kind == "string":
@@ -54,7 +60,7 @@ def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[
             kind = kind if kind in {"string", "number"} else "other"
             found.setdefault(kind, []).append(FewTexts([_text(value)]))
     texts = {kind: _union(group) for kind, group in found.items()}
-    if sum(one.num_from(b"") for one in texts.values()) < least:
+    if num_texts(texts) < least:
         raise Unwatchable
     return texts
 
@@ -83,20 +89,9 @@ def _text(value: Any) -> bytes:
 
 def _union(group: list[ItemTexts]) -> ItemTexts:
     few = [one for one in group if isinstance(one, FewTexts)]
-    others = [one for one in group if not isinstance(one, FewTexts)]
-    listed = [text for one in few for text in one.texts]
-    if not others:
-        return FewTexts(listed)
-    for one in others:
-        if one in (AnyStrings(), WholeNumbers()) or len(group) == 1:
-            return one
-        if (
-            isinstance(one, AnyStrings)
-            and others == [one]
-            and all(one.has(text) for each in few for text in each.texts)
-        ):
-            return one
-    raise Unwatchable
+    listed = [FewTexts([text for one in few for text in one.texts])] if few else []
+    united = [*listed, *(one for one in group if not isinstance(one, FewTexts))]
+    return united[0] if len(united) == 1 else SeveralTexts(united)
 
 
 def _merged(case: Together, keywords: Iterable[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ follow from all of them. Where it does not, the place is named, and the schema i
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
@@ -13,7 +14,16 @@ from proxy_inference_engine.state_machine.json_schema.freeing import names_of
 from proxy_inference_engine.state_machine.json_schema.keeping import KEPT, Kept
 from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
-from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
+from proxy_inference_engine.state_machine.shapes import (
+    MANY,
+    MAX_OBJECTS,
+    ArrayShape,
+    ItemTexts,
+    ObjectShape,
+    Shape,
+    num_objects,
+    written_key,
+)
 
 MAX_CASES = 32
 MAX_PLACES = 2_000
@@ -161,10 +171,58 @@ class Shaper:
             if num_places or any(case != cases[0] for case in cases):
                 raise Unwatchable
             least = max((part.get("minItems", 0) for part in cases[0]), default=0)
-            result.texts = texts_of(self._cases(places[0], 0), least, self._budget)
+            items = self._cases(places[0], 0)
+            objects = [case for case in items if _is_any_object(case)]
+            parts = self._parts(objects) if objects else {}
+            least = 0 if objects and min(num_objects(parts), MAX_OBJECTS) >= least else least
+            result.texts = texts_of(items, least, self._budget, frozenset({"object"} if objects else ()))
+            result.parts = parts or None
         except (Unwatchable, _TooMany):
             self.unplaced |= paths
         return result
+
+    def _parts(self, cases: list[Together]) -> dict[bytes, Mapping[str, ItemTexts]]:
+        """The properties that tell objects apart, with texts where objects surely have them, whatever else they have.
+
+        Without texts: those that may be missing, or are one thing here and another there.
+        """
+        needed = frozenset.intersection(*(frozenset(name for part in case for name in _needed(part)) for case in cases))
+        parts: dict[bytes, Mapping[str, ItemTexts]] = {}
+        for name in dict.fromkeys(name for part in cases[0] for name in _names(part)):
+            self._budget.spend(len(cases))
+            schemas = [_all(_named(part).get(name, _rest(part)) for part in case) for case in cases]
+            with suppress(Unwatchable):
+                if name in needed and all(one == schemas[0] for one in schemas):
+                    parts[written_key(name)] = texts_of(self._cases(schemas[0], 0), 1, self._budget)
+                else:
+                    self._check_texts(schemas)
+                    parts[written_key(name)] = {}
+        # Where these are few, nothing else may tell objects apart.
+        if num_objects(parts) < MANY and not all(_has_only(part, parts) for case in cases for part in case):
+            raise Unwatchable
+        return parts
+
+    def _check_texts(self, schemas: list[Schema]) -> None:
+        """That equal values have equal texts."""
+        for case in (case for schema in schemas for case in self._cases(schema, 0)):
+            if not frozenset.intersection(*map(kinds_of, case)) <= {"string", "boolean", "null"}:
+                texts_of([case], 0, self._budget)
+
+
+def _is_any_object(case: Together) -> bool:
+    """Whether a case says what objects may be, and does not list them."""
+    return _has_kind(case, "object") and all(part.keys().isdisjoint({"enum", "const"}) for part in case)
+
+
+def _has_only(part: Mapping[str, Any], parts: Mapping[bytes, Any]) -> bool:
+    is_closed = part.get("additionalProperties") is False
+    return is_closed and all(parts.get(written_key(name)) for name in _names(part))
+
+
+def _needed(part: Mapping[str, Any]) -> Iterator[str]:
+    yield from part.get("required", ())
+    if KEPT in part:
+        yield from part[KEPT].needed
 
 
 def _names(part: Mapping[str, Any]) -> Iterator[str]:
