@@ -7,7 +7,7 @@ already is for a watch to know.
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, Protocol
@@ -104,15 +104,17 @@ class DifferentItems(NamedTuple):
         return DifferentItems(self.texts, self.used, self.narrow, first, last, item)
 
     def with_next(self) -> "DifferentItems":
-        """The item is whole, and another begins."""
+        """The item is whole, and another begins. Those of kinds that nothing is known of may come again."""
+        if kind_of_text(self.item) not in self.texts:
+            return self._replace(item=b"", first=0, last=len(self.used))
         used = _with(self.used, self.item)
         narrow = _with(self.narrow, self.item) if self._is_narrow(self.item) else self.narrow
         return DifferentItems(self.texts, used, narrow, 0, len(used))
 
-    def without(self, texts: Collection[bytes]) -> "DifferentItems":
+    def without(self, texts: Iterable[bytes]) -> "DifferentItems":
         """Before the first item, which has to be another than some."""
-        narrow = tuple(sorted(filter(self._is_narrow, texts)))
-        return DifferentItems(self.texts, tuple(sorted(texts)), narrow, 0, len(texts))
+        used = sorted(text for text in texts if kind_of_text(text) in self.texts)
+        return DifferentItems(self.texts, tuple(used), tuple(filter(self._is_narrow, used)), 0, len(used))
 
     def _is_narrow(self, text: bytes) -> bool:
         group = self.texts.get(kind_of_text(text))

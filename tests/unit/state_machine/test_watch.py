@@ -102,6 +102,17 @@ UNIQUE: dict[str, Any] = {
     "objects in objects": unique(
         obj({"a": unique(obj({"b": INTEGER}, required=["b"])), "b": STRING}, required=["b"]), minItems=2
     ),
+    "objects that need nothing": unique(obj({"a": INTEGER, "b": STRING}), minItems=2),
+    "emails": unique({"type": "string", "format": "email"}, minItems=2),
+    "or anything": {
+        "anyOf": [obj({"a": unique(INTEGER, minItems=2)}, required=["a"]), obj({"b": STRING}, required=["b"])]
+    },
+    "objects or anything": {
+        "anyOf": [
+            obj({"a": unique(obj({"b": {"enum": [1, "a"]}, "a": STRING}, required=["b", "a"]))}, required=["a"]),
+            obj({"b": STRING}, required=["b"], additionalProperties=True),
+        ]
+    },
     "objects in any order": unique(
         obj({"a": STRING, "b": INTEGER, "ab": {"type": "boolean"}, "ba": {}}, required=["ab", "a"]), minItems=3
     ),
@@ -261,6 +272,8 @@ CASES: list[tuple[str, Any, str, bool]] = [
     ),
     ("few objects", UNIQUE["few objects"], _row(*({"a": a, "b": b} for a in ("1", 1, 1) for b in (True, None))), False),
     ("objects or strings", UNIQUE["objects or strings"], '[{"a":1},"a",{"a":11},"b"]', True),
+    ("nothing", unique({"anyOf": [STRING, obj({}, additionalProperties=False)]}), '["a",{},"b"]', True),
+    ("nothing", unique({"anyOf": [STRING, obj({}, additionalProperties=False)]}), '["a",{},{}]', False),
     ("objects or strings", UNIQUE["objects or strings"], '[{"a":1},"a",{"a":11},"a"]', False),
     ("objects or strings", UNIQUE["objects or strings"], '["a",{"a":1},{"a":1}]', False),
     (
@@ -293,6 +306,7 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
     [
         unique({"type": "string", "enum": WORDS}, minItems=13),
         {"anyOf": [unique(STRING), {"type": "array", "items": INTEGER}]},
+        {"anyOf": [unique({"enum": WORDS}), {"type": "array", "items": {"enum": WORDS}, "minItems": 13}]},
         {"anyOf": [unique({"enum": WORDS}), unique(INTEGER)]},
         unique({"enum": WORDS}, prefixItems=[{"enum": ["w0", "other"]}]),
         unique(obj({"n": {"type": "number"}}, required=["n"])),
@@ -308,6 +322,7 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
     ids=[
         "too few",
         "not told apart",
+        "few, not told apart",
         "cases",
         "places",
         "objects of numbers",

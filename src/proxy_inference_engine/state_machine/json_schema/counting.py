@@ -56,6 +56,8 @@ class WholeNumbers:
     def num_from(self, begun: bytes) -> int:
         is_negative = begun.startswith(b"-")
         digits = begun.removeprefix(b"-")
+        if digits and not digits.isdigit():
+            return 0
         if is_negative:
             low, high = self._negated(self.most), self._negated(self.least)
         else:
@@ -106,9 +108,10 @@ class AnyStrings:
 
 
 class PatternStrings:
-    """Counts among the strings of a language, as its automaton has them."""
+    """Counts among the strings of a language, as its automaton has them; none that begin with more than `longest`."""
 
-    def __init__(self, language: RegularLanguage, spend: Spend) -> None:
+    def __init__(self, language: RegularLanguage, spend: Spend, longest: int | None = None) -> None:
+        self._longest = longest
         accepting, edges = language.automaton(spend)
         self._edges: list[list[tuple[int, int, int]]] = [[] for _ in accepting]
         for (source, target), ranges in edges.items():
@@ -118,7 +121,7 @@ class PatternStrings:
     def num_from(self, begun: bytes) -> int:
         chars, pending = _read(begun)
         state = self._state(chars)
-        if state is None:
+        if state is None or (self._longest is not None and len(chars) > self._longest):
             return 0
         if not pending:
             return self._counts[state]

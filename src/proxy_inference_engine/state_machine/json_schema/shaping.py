@@ -12,7 +12,7 @@ from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, 
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
 from proxy_inference_engine.state_machine.json_schema.freeing import names_of
 from proxy_inference_engine.state_machine.json_schema.keeping import KEPT, Kept
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of, mapped
+from proxy_inference_engine.state_machine.json_schema.keywords import OF_ARRAYS, Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import (
     MANY,
@@ -22,6 +22,7 @@ from proxy_inference_engine.state_machine.shapes import (
     ObjectShape,
     Shape,
     num_objects,
+    num_texts,
     written_key,
 )
 
@@ -164,22 +165,37 @@ class Shaper:
         places = [_item(case, index) for case in cases for index in (*range(num_places), None)]
         result = ArrayShape(self._at(places))
         paths = {part[DIFFERENT] for case in cases for part in case if DIFFERENT in part}
-        if not paths:
-            return result
-        try:
-            # What may come depends on nothing but what was there: not on the place, nor on which case it is.
-            if num_places or any(case != cases[0] for case in cases):
-                raise Unwatchable
-            least = max((part.get("minItems", 0) for part in cases[0]), default=0)
-            items = self._cases(places[0], 0)
-            objects = [case for case in items if _is_any_object(case)]
-            parts = self._parts(objects) if objects else {}
-            least = 0 if objects and min(num_objects(parts), MAX_OBJECTS) >= least else least
-            result.texts = texts_of(items, least, self._budget, frozenset({"object"} if objects else ()))
-            result.parts = parts or None
-        except (Unwatchable, _TooMany):
-            self.unplaced |= paths
+        if paths:
+            try:
+                result.texts, result.parts = self._different([_once(case) for case in cases if not _is_free(case)])
+            except (Unwatchable, _TooMany):
+                self.unplaced |= paths
         return result
+
+    def _different(self, cases: list[Together]) -> tuple[Mapping[str, ItemTexts], Mapping[bytes, Any] | None]:
+        """The texts of items that differ, and the parts by which objects among them do.
+
+        What may come has to depend on nothing but what was there: not on the place, nor on which case it is. Where an
+        array is free, its items differ too, and there are always others.
+        """
+        binding = [case for case in cases if any(DIFFERENT in part for part in case)]
+        first, item = binding[0], _item(binding[0], None)
+        if any("prefixItems" in part for case in cases for part in case):
+            raise Unwatchable
+        if any(not _are_alike(_unmarked(case), _unmarked(first)) for case in binding) or any(
+            _item(case, None) != item for case in cases
+        ):
+            raise Unwatchable
+        least = max((part.get("minItems", 0) for part in first), default=0)
+        items = self._cases(item, 0)
+        objects = [case for case in items if _is_any_object(case)]
+        parts = self._parts(objects) if objects else {}
+        least = 0 if objects and min(num_objects(parts), MAX_OBJECTS) >= least else least
+        texts = texts_of(items, least, self._budget, frozenset({"object"} if objects else ()))
+        is_endless = num_texts(texts) >= MANY or (bool(parts) and num_objects(parts) >= MANY)
+        if len(binding) < len(cases) and not is_endless:
+            raise Unwatchable
+        return texts, parts if objects else None
 
     def _parts(self, cases: list[Together]) -> dict[bytes, Mapping[str, ItemTexts]]:
         """The properties that tell objects apart, with texts where objects surely have them, whatever else they have.
@@ -207,6 +223,24 @@ class Shaper:
         for case in (case for schema in schemas for case in self._cases(schema, 0)):
             if not frozenset.intersection(*map(kinds_of, case)) <= {"string", "boolean", "null"}:
                 texts_of([case], 0, self._budget)
+
+
+def _is_free(case: Together) -> bool:
+    """Whether a case says nothing of what is in an array."""
+    return all(part.keys().isdisjoint(OF_ARRAYS | {DIFFERENT, "enum", "const"}) for part in case)
+
+
+def _once(case: Together) -> Together:
+    return tuple(part for index, part in enumerate(case) if part not in case[:index])
+
+
+def _unmarked(case: Together) -> Together:
+    return tuple({key: one for key, one in part.items() if key != DIFFERENT} for part in case)
+
+
+def _are_alike(case: Together, other: Together) -> bool:
+    """Whether two cases say the same."""
+    return len(case) == len(other) and all(part in other for part in case)
 
 
 def _is_any_object(case: Together) -> bool:
