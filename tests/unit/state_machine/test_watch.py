@@ -318,6 +318,13 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
         unique({"enum": [*WORDS, 0.5]}),
         {"type": "object", "patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2},
         {"type": "object", "patternProperties": {"^a.+": False}, "minProperties": 2},
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "minProperties": 2},
+        {
+            "allOf": [
+                {"type": "object", "minProperties": 2},
+                {"patternProperties": {"^[ab]$": {}}, "additionalProperties": False},
+            ]
+        },
     ],
     ids=[
         "too few",
@@ -334,6 +341,8 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
         "a number",
         "few names",
         "a name with nothing after it",
+        "few names beside",
+        "no other names beside",
     ],
 )
 def test_what_could_end_nowhere_is_refused(schema: Any) -> None:

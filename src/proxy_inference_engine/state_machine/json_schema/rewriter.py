@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written, told_apart
-from proxy_inference_engine.state_machine.json_schema.bounds import counted
+from proxy_inference_engine.state_machine.json_schema.bounds import counted, is_counted
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties, settled_values
@@ -380,10 +380,12 @@ class Rewriter:
         if "minProperties" not in result and "maxProperties" not in result:
             return result
         # Whether a watch keeps the names apart, and there is always another.
-        is_remembered = self._unwatched is not None and are_endless(result, self._document.budget)
+        is_watched = self._unwatched is not None and "minProperties" not in self._unwatched
+        is_remembered = is_watched and are_endless(result, self._document.budget)
         try:
             bounded = counted(result, self._document.budget, is_remembered=is_remembered)
         except NotEnforceable as failure:
             keyword = "minProperties" if "minProperties" in schema else "maxProperties"
             bounded = self._refuse(spot, keyword, failure)
+        self.is_marked |= bounded is not False and is_counted(bounded)
         return None if bounded is False else bounded

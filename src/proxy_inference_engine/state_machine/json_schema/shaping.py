@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from proxy_inference_engine.state_machine.json_schema.bounds import is_counted
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
 from proxy_inference_engine.state_machine.json_schema.freeing import names_of
@@ -26,6 +27,8 @@ from proxy_inference_engine.state_machine.shapes import (
     written_key,
 )
 
+# Stands among paths for: how many properties there are cannot be counted, as some would have to come twice.
+UNCOUNTED = "minProperties"
 MAX_CASES = 32
 MAX_PLACES = 2_000
 
@@ -43,7 +46,7 @@ class Shaper:
     """Makes the shape of one rewritten document."""
 
     def __init__(self, document: Mapping[str, Any], budget: StepBudget) -> None:
-        self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
+        self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched, and UNCOUNTED
         self.kept: set[int] = set()  # numbers of objects whose keys are kept
         self.unkept: set[int] = set()  # and of those whose keys cannot be, here or there
         self._definitions: Mapping[str, Any] = document.get("$defs", {})
@@ -120,6 +123,8 @@ class Shaper:
                 self.unplaced.add(one[DIFFERENT])
             if KEPT in one:
                 self.unkept.add(one[KEPT].number)
+            if is_counted(one):
+                self.unplaced.add(UNCOUNTED)
             if "$ref" in one:
                 stack.append(self._definitions[one["$ref"].removeprefix(DEFINITIONS)])
             stack += [below for _, below in children(one)]
@@ -143,6 +148,8 @@ class Shaper:
             },
             self._at([_all(rest for _, rest in case) for case in told]),
         )
+        if any(is_counted(part) and _are_few(part, case) for case in cases for part in case):
+            self.unplaced.add(UNCOUNTED)
         self._keep(result, [{part[KEPT] for part in case if KEPT in part} for case in cases])
         return result
 
@@ -223,6 +230,12 @@ class Shaper:
         for case in (case for schema in schemas for case in self._cases(schema, 0)):
             if not frozenset.intersection(*map(kinds_of, case)) <= {"string", "boolean", "null"}:
                 texts_of([case], 0, self._budget)
+
+
+def _are_few(part: Mapping[str, Any], case: Together) -> bool:
+    """Whether other parts may leave an object too few names for what one part counts."""
+    others = (one for one in case if one is not part)
+    return any("patternProperties" in one or one.get("additionalProperties") is False for one in others)
 
 
 def _is_free(case: Together) -> bool:
