@@ -86,6 +86,7 @@ class ValueWatch:
     """One answer's walk. Whatever is no object as the grammar writes it ends the value, and it looks for the next."""
 
     __slots__ = (
+        "_after_end",
         "_frames",
         "_guard",
         "_is_escaped",
@@ -95,7 +96,6 @@ class ValueWatch:
         "_shape",
         "_spelling",
         "_tail",
-        "_wrong_ends",
         "is_repeated",
         "is_wrong",
     )
@@ -111,7 +111,7 @@ class ValueWatch:
         self._is_escaped = False
         self.is_repeated = False  # a key was written once more
         self.is_wrong = False  # items are equal that must differ, a key is missing, or nothing else is left
-        self._wrong_ends: NDArray[np.intp] | None = None  # of the string it stands in; None: not worked out yet
+        self._after_end: NDArray[np.bool_] | None = None  # of the string it stands in; None: not worked out yet
         self._look(b"")
 
     def feed(self, token_id: int) -> None:
@@ -130,25 +130,34 @@ class ValueWatch:
         if self._shape is None or self._place is _Place.OUTSIDE:
             return []
         tokens = self._guard.tokens[self._spelling]
-        wrong = self._wrong_ending(tokens, allowed) if self._shape.keeps_keys else []
         items = self._frames[-1].items if self._frames else None
+        if self._place is _Place.STRING and not self._is_escaped and (items is None or not items.near):
+            return self._wrong_after(tokens, items, allowed)
+        wrong = self._wrong_ending(tokens, allowed) if self._shape.keeps_keys else []
         if items is None:
-            is_inside = self._place in (_Place.STRING, _Place.KEY)
-            ids = tokens.ids_elsewhere_inside if is_inside else tokens.ids_elsewhere
+            ids = tokens.ids_in_key if self._place in (_Place.STRING, _Place.KEY) else tokens.ids_elsewhere
             return wrong + [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
         ids = tokens.ids_in_string if self._place is _Place.STRING else tokens.ids_in_array
         wrong += [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
         others = {*_repeating_ids(items, tokens), *_sticking_ids(items, tokens)}.difference(wrong)
         return wrong + [one for one in others if allowed[one] and self._after(tokens.token_bytes(one)).is_wrong]
 
+    def _wrong_after(self, tokens: KeyTokens, items: DifferentItems | None, allowed: NDArray[np.bool_]) -> list[int]:
+        """Tokens that end a string that is like no other. What they do is worked out once, as long as it goes on."""
+        ids = tokens.ids_after_string if items is None else tokens.ids_plainly_after
+        if self._after_end is None:
+            self._after_end = np.zeros((2, len(ids)), np.bool_)  # which are worked out, and which are wrong
+        known, wrong = self._after_end
+        may = allowed[ids]
+        for at in np.flatnonzero(may & ~known).tolist():
+            known[at], wrong[at] = True, self._after(tokens.token_bytes(ids[at])).is_wrong
+        found: list[int] = ids[may & wrong].tolist()
+        if items is not None:
+            found += [one for one, fork in self._tried(tokens.ids_oddly_after, allowed) if fork.is_wrong]
+        return found
+
     def _wrong_ending(self, tokens: KeyTokens, allowed: NDArray[np.bool_]) -> list[int]:
         """Tokens that end an object too early, or go on where no key is left, or to a key that is there."""
-        if self._place is _Place.STRING and not self._is_escaped and self._frames[-1].items is None:
-            if self._wrong_ends is None:  # the same as long as the string goes on
-                wrong = [ids for text, ids in tokens.ends_of_strings if self._after(text).is_wrong]
-                self._wrong_ends = np.concatenate(wrong) if wrong else np.empty(0, np.intp)
-            found: list[int] = self._wrong_ends[allowed[self._wrong_ends]].tolist()
-            return found
         is_inside = self._place in (_Place.STRING, _Place.KEY)
         tried = self._tried(tokens.ids_ending_string if is_inside else tokens.ids_ending, allowed)
         wrong_ids = [one for one, fork in tried if fork.is_wrong]
@@ -193,7 +202,7 @@ class ValueWatch:
         fork._frames, fork._key, fork._tail = self._frames.copy(), self._key, self._tail
         fork._recent, fork._is_escaped = self._recent, self._is_escaped
         fork.is_repeated = fork.is_wrong = False
-        fork._wrong_ends = None
+        fork._after_end = None
         fork._read(text)
         return fork
 
@@ -242,7 +251,7 @@ class ValueWatch:
         self._recent = (self._recent + bytes([byte]))[-len(mark) :]
         self._place = _Place.BETWEEN
         if self._recent == mark:
-            self._place, self._recent, self._wrong_ends = _Place.STRING, b"", None
+            self._place, self._recent, self._after_end = _Place.STRING, b"", None
             self._add(byte)
         elif byte in b"{[":
             self._open(byte)
