@@ -17,7 +17,7 @@ from proxy_inference_engine.state_machine.json_schema.counting import (
     SeveralTexts,
     WholeNumbers,
 )
-from proxy_inference_engine.state_machine.json_schema.formats import PARTS, PATTERNS, Part
+from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS, PLAIN_TEXTS, PlainTexts
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
@@ -26,7 +26,7 @@ from proxy_inference_engine.state_machine.shapes import ItemTexts, num_texts
 # Stands in a rewritten schema for uniqueItems, with its path; never in what the library is given.
 DIFFERENT = "x-different"
 MAX_FEW = 1_000
-_BY_PATTERN = {PATTERNS[name]: part for name, part in PARTS.items() if name in PATTERNS}
+_BY_PATTERN = {PATTERNS[name]: part for name, part in PLAIN_TEXTS.items() if name in PATTERNS}
 _ROOM = 12  # characters in which a part surely has as many texts as anybody needs
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _OTHERS: dict[str, tuple[bytes, ...]] = {"null": (b"null",), "boolean": (b"false", b"true")}
@@ -113,7 +113,7 @@ def _strings(case: Together, budget: StepBudget) -> ItemTexts:
     least, most = said.get("minLength", 0), said.get("maxLength")
     if not patterns and "format" not in said:
         return AnyStrings(most)
-    part = _BY_PATTERN.get(patterns[0]) if patterns else PARTS.get(said["format"])
+    part = _BY_PATTERN.get(patterns[0]) if patterns else PLAIN_TEXTS.get(said["format"])
     if part is not None and len(patterns) + ("format" in said) == 1:
         return _part_of_strings(part, least, most, budget)
     if max(least, most or 0) > MAX_REPEAT or "format" in said:
@@ -127,7 +127,7 @@ def _strings(case: Together, budget: StepBudget) -> ItemTexts:
         raise Unwatchable from None
 
 
-def _part_of_strings(part: Part, least: int, most: int | None, budget: StepBudget) -> ItemTexts:
+def _part_of_strings(part: PlainTexts, least: int, most: int | None, budget: StepBudget) -> ItemTexts:
     """Some of a format's texts, where lengths leave room for them."""
     longest = part.longest if most is None else min(most - _ROOM, part.longest or most)
     if least > _ROOM or (longest is not None and longest < _ROOM):
