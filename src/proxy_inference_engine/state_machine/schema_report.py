@@ -119,8 +119,8 @@ _ADVICE = {
     "not": "Say what the value may be instead: an enum, a type, a range.",
     "if": "Write the cases out as an anyOf, each with a const for what the condition looks at.",
     "uniqueItems": (
-        "Make them strings, whole numbers or an enum, alike at every place (before vLLM an enum of a few values); "
-        "else check it afterwards."
+        "Make them strings, whole numbers, an enum, or objects that all need one property which is such, alike at "
+        "every place (before vLLM an enum of a few values); else check it afterwards."
     ),
     "contains": "Describe the first places with prefixItems, or lower minContains.",
     "pattern": "Write a pattern without lookaround, backreferences and word boundaries, with smaller counts.",
