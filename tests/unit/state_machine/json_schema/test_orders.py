@@ -191,3 +191,14 @@ def test_a_document_gets_only_so_many_orders() -> None:
     for _ in range(30):
         deep = obj({"x": deep, "y": deep, "z": INTEGER})
     assert in_any_order(deep) == deep, "what would take too many steps stays as it is"
+
+
+def test_what_may_be_empty_may_come_last(tokenizer: llguidance.LLTokenizer) -> None:
+    """Of a property that several parts speak of it was not certain that any value satisfies them all."""
+    tags = {"allOf": [{"type": "array", "items": STRING}, {"anyOf": [{"maxItems": 0}, {"$ref": "#/$defs/two"}]}]}
+    place = {"allOf": [{"type": "object", "maxProperties": 3}, {"patternProperties": {"^x": STRING}}]}
+    schema = obj({**dict.fromkeys("abc", INTEGER), "tags": tags, "place": place}, additionalProperties=False)
+    schema["$defs"] = {"two": {"type": "array", "minItems": 2}}
+    good = [{"c": 1, "b": 1, "a": 1, "tags": ["a", "b"], "place": {"x": "a"}}, {"place": {}, "c": 1, "tags": []}]
+    bad = [{"c": 1, "b": 1, "a": 1, "tags": ["a"]}]
+    assert taken(schema, [*good, *bad], tokenizer, is_watched=True) == good
