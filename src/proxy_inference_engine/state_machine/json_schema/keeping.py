@@ -173,9 +173,9 @@ class _Keeping:
         self._budget.spend()
         if not isinstance(schema, dict):
             return schema is not False
-        if self._takes_empty(schema, "object") or self._takes_empty(schema, "array"):
-            return True
         if "allOf" in schema:
+            if self._takes_empty(schema, "object") or self._takes_empty(schema, "array"):
+                return True
             return schema.keys() == {"allOf"} and self._are_certain(schema["allOf"])
         if "anyOf" in schema:
             return schema.keys() == {"anyOf"} and any(map(self._is_certain, schema["anyOf"]))
