@@ -12,7 +12,7 @@ from proxy_inference_engine.state_machine.json_schema.bounds import is_counted
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
 from proxy_inference_engine.state_machine.json_schema.freeing import names_of
-from proxy_inference_engine.state_machine.json_schema.keeping import KEPT, Kept
+from proxy_inference_engine.state_machine.json_schema.keeping import KEPT
 from proxy_inference_engine.state_machine.json_schema.keywords import OF_ARRAYS, Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import (
@@ -150,14 +150,16 @@ class Shaper:
         )
         if any(is_counted(part) and _are_few(part, case) for case in cases for part in case):
             self.unplaced.add(UNCOUNTED)
-        self._keep(result, [{part[KEPT] for part in case if KEPT in part} for case in cases])
+        self._keep(result, cases)
         return result
 
-    def _keep(self, shape: ObjectShape, found: list[set[Kept]]) -> None:
+    def _keep(self, shape: ObjectShape, cases: list[Together]) -> None:
         """Note what a watch keeps of an object, where that follows from every case."""
+        found = [{part[KEPT] for part in case if KEPT in part} for case in cases]
+        clashes = any(KEPT in one and _do_clash(one, other) for case in cases for one in case for other in case)
         kept = found[0]
         closed = [one for one in kept if one.is_closed]
-        if any(one != kept for one in found) or (closed and len(kept) > 1):
+        if any(one != kept for one in found) or (closed and len(kept) > 1) or clashes:
             self.unkept |= {one.number for one in set().union(*found)}
             return
         self.kept |= {one.number for one in kept}
@@ -230,6 +232,17 @@ class Shaper:
         for case in (case for schema in schemas for case in self._cases(schema, 0)):
             if not frozenset.intersection(*map(kinds_of, case)) <= {"string", "boolean", "null"}:
                 texts_of([case], 0, self._budget)
+
+
+def _do_clash(kept: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether another part may say something of the properties that are kept of one."""
+    if other is kept:
+        return False
+    names = {*kept[KEPT].needed, *kept[KEPT].certain}
+    if KEPT in other:
+        return not names.isdisjoint({*other[KEPT].needed, *other[KEPT].certain})
+    is_closing = "patternProperties" in other or other.get("additionalProperties") is False
+    return is_closing or not names.isdisjoint(_names(other))
 
 
 def _are_few(part: Mapping[str, Any], case: Together) -> bool:

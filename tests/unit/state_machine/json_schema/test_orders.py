@@ -202,3 +202,12 @@ def test_what_may_be_empty_may_come_last(tokenizer: llguidance.LLTokenizer) -> N
     good = [{"c": 1, "b": 1, "a": 1, "tags": ["a", "b"], "place": {"x": "a"}}, {"place": {}, "c": 1, "tags": []}]
     bad = [{"c": 1, "b": 1, "a": 1, "tags": ["a"]}]
     assert taken(schema, [*good, *bad], tokenizer, is_watched=True) == good
+
+
+def test_what_items_need_is_kept_where_no_other_part_says_otherwise(tokenizer: llguidance.LLTokenizer) -> None:
+    """No item could end: a watch waited for a key that another part of the array does not let in."""
+    items = [obj({"a": STRING}, additionalProperties=False), obj(dict.fromkeys("abcd", STRING), required=["c"])]
+    schema = {"type": "object", "properties": {"x": {"allOf": [{"type": "array", "items": one} for one in items]}}}
+    grammar = open_grammar(schema, is_watched=True)
+    assert is_watched_through(grammar, '{"x":[{"a":"b"}]}')  # the grammar lets no item begin
+    assert taken(schema, [{"x": []}, {"x": [{"a": "b"}]}], tokenizer, is_watched=True) == [{"x": []}]
