@@ -211,7 +211,8 @@ class _Keeping:
         least = max((part.get("minItems", 0) for part in parts if isinstance(part, dict)), default=0)
         most = min((part.get("maxItems", least) for part in parts if isinstance(part, dict)), default=least)
         whole = {**loud[0], "minItems": least} if loud and isinstance(loud[0], dict) else True
-        return len(loud) == 1 and least <= most and self._is_certain(whole)
+        is_any = all(isinstance(part, dict) for part in parts) and frozenset.intersection(*map(kinds_of, parts))
+        return len(loud) == 1 and least <= most and bool(is_any) and self._is_certain(whole)
 
     def _has_strings(self, schema: Mapping[str, Any]) -> bool:
         if "pattern" not in schema or schema.keys().isdisjoint(_COUNTS):

@@ -211,3 +211,13 @@ def test_what_items_need_is_kept_where_no_other_part_says_otherwise(tokenizer: l
     grammar = open_grammar(schema, is_watched=True)
     assert is_watched_through(grammar, '{"x":[{"a":"b"}]}')  # the grammar lets no item begin
     assert taken(schema, [{"x": []}, {"x": [{"a": "b"}]}], tokenizer, is_watched=True) == [{"x": []}]
+
+
+def test_what_parts_of_other_types_say_is_not_certain() -> None:
+    """A watch waited for a key that nothing satisfies."""
+    never = {"anyOf": [{"type": "array"}], "contains": {"enum": [[]], "contains": True}, "properties": {"c": INTEGER}}
+    grammar = open_grammar(
+        obj({**dict.fromkeys("abcd", INTEGER), "never": never}, required=["a"], additionalProperties=False),
+        is_watched=True,
+    )
+    assert not is_watched_through(grammar, '{"a":1,"b":1,"c":1,"d":1,')  # no other key can come
