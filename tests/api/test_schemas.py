@@ -53,6 +53,26 @@ def test_a_schema_that_cannot_says_where_and_what_to_write(http: httpx.Client) -
     assert wrong["problem"]["path"] == "/type" and wrong["problem"]["advice"] is None  # leaving out would not help
 
 
+# Patterns of which the library cannot tell whether any text has them all.
+HARD = [{"pattern": "^([a-z][0-9])+$"}, {"pattern": "((c1d3g3).{4,8}){6,6}"}, {"pattern": "(t|8){10,10}$"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"type": "string", "minLength": 100, "allOf": HARD}, ""),
+        ({"minLength": 100, "allOf": HARD, "pattern": "c1d"}, "/pattern"),
+    ],
+)
+def test_what_the_library_does_not_compile_is_found_too(http: httpx.Client, schema: Any, path: str) -> None:
+    whole = {"type": "object", "properties": {"a": PERSON, "b": {"type": "array", "items": {"$ref": "#/$defs/c"}}}}
+    whole["$defs"] = {"c": {**PERSON, "properties": {"x": {"type": "null"}, "d": schema}}}
+    problem = check(http, schema_format(whole))["problem"]
+    assert problem["path"] == "/$defs/c/properties/d" + path
+    assert problem["keyword"] == "pattern" and problem["advice"] == _ADVICE["pattern"]
+    assert "regex" in problem["reason"]
+
+
 def test_what_it_says_is_what_chat_does(http: httpx.Client) -> None:
     for schema in (PERSON, {"type": "array", "uniqueItems": True}, {"$ref": "#/nowhere"}, {"type": "x"}):
         wanted = schema_format(schema)

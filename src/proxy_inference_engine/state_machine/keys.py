@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from proxy_inference_engine.runners.base import Tokenizer
 from proxy_inference_engine.state_machine.shapes import Shape
 
-_IN_STRING = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
 START = "\udcff"  # stands in a lead for the beginning of an answer
 
 
@@ -65,15 +64,23 @@ class KeyTokens:
         for token_id in range(self._num_tokens):
             self._by_text.setdefault(self.token_bytes(token_id), []).append(token_id)
         self._longest = max(map(len, self._by_text), default=0)
-        # Tokens that may end an item that is no string, or write a zero with a sign: what they do is to be tried.
-        self.ids_in_array = self._matching(rb"[\],]|\A[ \t\n\r]*[0-]")
-        # Those that may end a string and go on with another item, and those that may begin an array and end an item.
+        # Tokens that may end an item that is no string, write a zero with a sign, or begin an object: to be tried.
+        self.ids_in_array = self._matching(rb"[\]{},]|\A[ \t\n\r]*[0-]")
+        # Those that may end a string and go on with another item. Those that may begin an array and end an item, go
+        # from a key to its value, or from an object to another item; and where they begin inside of a key.
         self.ids_in_string = self._matching(rb'".*,')
-        self.ids_elsewhere = self._matching(rb"\[.*,")
+        to_value = rb'":[ \t\n\r]*[^ \t\n\r]'
+        self.ids_elsewhere = self._matching(rb"\[.*,|\}[ \t\n\r]*,|" + to_value)
+        self.ids_in_key = self._matching(rb'\A[^"]*' + to_value + rb'|".*(?:\[.*,|\}[ \t\n\r]*,|":)')
         # Those with a comma or a bracket that is in no string, where they begin outside of strings, and inside.
         self.ids_ending = self._matching(rb'\A[^"]*[,}]|".*".*[,}]')
         self.ids_ending_string = self._matching(rb'".*[,}]')
-        self.ends_of_strings = self._by_end(self.ids_ending_string)
+        # All that may do something after a string's end; and those that do the same whatever the string is.
+        self.ids_after_string = self._matching(rb'".*[,}]|' + to_value)
+        plain = re.compile(rb'(?:[^"\\]|\\.)*"[ \t\n\r,\[\]{}]*"?', re.DOTALL)
+        is_plain = np.array([bool(plain.fullmatch(self.token_bytes(one))) for one in self.ids_after_string], np.bool_)
+        self.ids_plainly_after = self.ids_after_string[is_plain]
+        self.ids_oddly_after = self.ids_after_string[~is_plain]
         self._sorted = sorted(self._by_text)
 
     def along(self, text: bytes) -> list[int]:
@@ -85,15 +92,6 @@ class KeyTokens:
             found += self._by_text[self._sorted[first]]
             first += 1
         return found
-
-    def _by_end(self, token_ids: NDArray[np.intp]) -> list[tuple[bytes, NDArray[np.intp]]]:
-        """Tokens that may end a string, by what they are from its last quote on."""
-        found: dict[bytes, list[int]] = {}
-        for each in token_ids.tolist():
-            inside = _IN_STRING.match(self.token_bytes(each))
-            assert inside is not None, "it matches nothing too"
-            found.setdefault(self.token_bytes(each)[inside.end() :], []).append(each)
-        return [(text, np.array(ids, np.intp)) for text, ids in found.items() if text]
 
     def _matching(self, pattern: bytes) -> NDArray[np.intp]:
         has = re.compile(pattern, re.DOTALL).search

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,10 +15,13 @@ from proxy_inference_engine.state_machine.demand import (
     OutputFormat,
     SchemaProblem,
 )
+from proxy_inference_engine.state_machine.json_schema.document import WHOLE, rooted
+from proxy_inference_engine.state_machine.json_schema.keywords import Address, at, children, pointer
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder
 from proxy_inference_engine.state_machine.matcher import GrammarFailure
 from proxy_inference_engine.types import Matcher
 
+_MAX_TRIED = 24
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -68,7 +71,39 @@ class Trial:
         compile_ms = (perf_counter() - began) * 1000
         if failure is None:
             return Compilation(machine, None, compile_ms)
-        return Compilation(None, failure.message, compile_ms, failure.place)
+        place = None if failure.place is not None else self._place(demand, failure, tenant)
+        if place is None:
+            return Compilation(None, failure.message, compile_ms, failure.place)
+        where = f"{place.path}: {place.keyword}" if place.keyword else place.path
+        return Compilation(None, f"the schema cannot be enforced ({where}): {place.reason}", compile_ms, place)
+
+    def _place(self, demand: Demand, failure: InvalidDemand, tenant: str) -> SchemaProblem | None:
+        """The smallest schema within one that does not compile alone either, found by trying."""
+        output = demand.output
+        if not isinstance(output, JsonSchema) or not output.is_strict or not isinstance(output.schema, Mapping):
+            return None
+        address: Address = ()
+        found, whole = output.schema, rooted(output.schema)
+        draft = {key: one for key, one in output.schema.items() if key == "$schema"}
+        pending = _below(found, address, output.schema)
+        for _ in range(_MAX_TRIED):
+            if not pending:
+                break
+            there, one = pending.pop(0)
+            alone = {**draft, "$ref": f"#/$defs/{WHOLE}{pointer(there)}", "$defs": {WHOLE: whole}}
+            if isinstance(one, Mapping) and self._fails(replace(demand, output=JsonSchema(alone)), tenant):
+                address, found, pending = there, one, _below(one, there, output.schema)
+        reason = failure.message.removeprefix("the format cannot be enforced: ")
+        keyword = _keyword_of(reason)
+        return SchemaProblem(pointer((*address, keyword) if keyword in found else address) or "/", keyword, reason)
+
+    def _fails(self, demand: Demand, tenant: str) -> bool:
+        """Whether what is asked for is written as a grammar, and the library does not compile it."""
+        try:
+            self._builder.build(demand, tenant)
+        except InvalidDemand as failure:
+            return failure.place is None
+        return False
 
     def write(self, instance: Any, output: OutputFormat | None = None) -> str:
         """An instance in the grammar's own spacing, keys in the order given; of a format that is no JSON a text."""
@@ -119,8 +154,8 @@ _ADVICE = {
     "not": "Say what the value may be instead: an enum, a type, a range.",
     "if": "Write the cases out as an anyOf, each with a const for what the condition looks at.",
     "uniqueItems": (
-        "Make them strings, whole numbers or an enum, alike at every place (before vLLM an enum of a few values); "
-        "else check it afterwards."
+        "Make them strings, whole numbers, an enum, or objects that all need one property which is such, alike at "
+        "every place (before vLLM an enum of a few values); else check it afterwards."
     ),
     "contains": "Describe the first places with prefixItems, or lower minContains.",
     "pattern": "Write a pattern without lookaround, backreferences and word boundaries, with smaller counts.",
@@ -136,6 +171,19 @@ _ADVICE = {
     "$dynamicRef": "Refer to a definition by its own name: #/$defs/NAME.",
 }
 _LEAVE_OUT = "Leave it out and check it afterwards, or send strict: false: everything else still binds then."
+
+
+def _below(schema: Mapping[str, Any], address: Address, root: Mapping[str, Any]) -> list[tuple[Address, Any]]:
+    """The schemas in a schema, with their addresses, and the one that it refers to."""
+    reference = schema.get("$ref")
+    target = tuple(reference.split("/")[1:]) if isinstance(reference, str) and reference.startswith("#/") else address
+    referred = [] if target == address else [(target, at(root, target))]
+    return referred + [((*address, *below), one) for below, one in children(schema)]
+
+
+def _keyword_of(message: str) -> str:
+    """What the library speaks of."""
+    return "patternProperties" if "patternProperty" in message else "pattern" if "regex" in message else ""
 
 
 def advise(place: SchemaProblem | None, *, can_relax: bool) -> str | None:

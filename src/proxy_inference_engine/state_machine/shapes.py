@@ -6,11 +6,14 @@ already is for a watch to know.
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple, Protocol
 
 MANY = 1 << 62  # as many as anybody could use up
+MAX_OBJECTS = 1_000  # of one array, where they differ: each has to be looked at when another begins
 _AFTER_ALL = b"\xff"  # in no text
 
 
@@ -71,10 +74,15 @@ class ObjectShape:
 
 @dataclass(slots=True, eq=False)
 class ArrayShape:
-    """Arrays, by the place of their items. `texts`: those of items that differ, by kind; None: they may be equal."""
+    """Arrays, by the place of their items.
+
+    `texts`: those of items that differ, by kind; None: they may be equal. `parts`: the properties by which objects
+    among them differ, with the texts of each.
+    """
 
     item: Shape | None = None
     texts: Mapping[str, ItemTexts] | None = None
+    parts: Mapping[bytes, Mapping[str, ItemTexts]] | None = None
 
 
 class DifferentItems(NamedTuple):
@@ -96,11 +104,21 @@ class DifferentItems(NamedTuple):
         return DifferentItems(self.texts, self.used, self.narrow, first, last, item)
 
     def with_next(self) -> "DifferentItems":
-        """The item is whole, and another begins."""
-        used, group = _with(self.used, self.item), self.texts.get(kind_of_text(self.item))
-        is_narrow = group is not None and group.is_narrow(self.item)
-        narrow = _with(self.narrow, self.item) if is_narrow else self.narrow
+        """The item is whole, and another begins. Those of kinds that nothing is known of may come again."""
+        if kind_of_text(self.item) not in self.texts:
+            return self._replace(item=b"", first=0, last=len(self.used))
+        used = _with(self.used, self.item)
+        narrow = _with(self.narrow, self.item) if self._is_narrow(self.item) else self.narrow
         return DifferentItems(self.texts, used, narrow, 0, len(used))
+
+    def without(self, texts: Iterable[bytes]) -> "DifferentItems":
+        """Before the first item, which has to be another than some."""
+        used = sorted(text for text in texts if kind_of_text(text) in self.texts)
+        return DifferentItems(self.texts, tuple(used), tuple(filter(self._is_narrow, used)), 0, len(used))
+
+    def _is_narrow(self, text: bytes) -> bool:
+        group = self.texts.get(kind_of_text(text))
+        return group is not None and group.is_narrow(text)
 
     @property
     def near(self) -> tuple[bytes, ...]:
@@ -132,7 +150,56 @@ class DifferentItems(NamedTuple):
     @property
     def is_full(self) -> bool:
         """Whether every item that there can be is there."""
-        return sum(one.num_from(b"") for one in self.texts.values()) <= len(self.used)
+        return num_texts(self.texts) <= len(self.used)
+
+
+class DifferentObjects(NamedTuple):
+    """The objects of one array that differ, and one of them as far as it is written.
+
+    Each has all parts with texts, in whatever order. A part may be as it is in others as long as what is still to come
+    can tell more objects apart than there are of those. Parts without texts may be anything.
+    """
+
+    parts: Mapping[bytes, Mapping[str, ItemTexts]]
+    before: tuple[Mapping[bytes, bytes], ...] = ()
+    written: Mapping[bytes, bytes] = {}  # never changed
+    key: bytes = b""  # of the part that is being written
+
+    def at(self, key: bytes) -> "DifferentObjects":
+        return self._replace(key=key)
+
+    @property
+    def items(self) -> DifferentItems | None:
+        """The texts of the part that comes, without those it may not have; None: it is no part."""
+        texts = self.parts.get(self.key)
+        if not texts:
+            return None if texts is None else DifferentItems({})
+        left = num_objects({key: one for key, one in self.parts.items() if key != self.key and key not in self.written})
+        if left >= MANY:
+            return DifferentItems(texts)
+        alike = (one for one in self.before if self.written.items() <= one.items())
+        nums = Counter(one[self.key] for one in alike if self.key in one)
+        return DifferentItems(texts).without([text for text, num in nums.items() if num >= left])
+
+    def with_part(self, text: bytes) -> "DifferentObjects":
+        return self._replace(written={**self.written, self.key: text})
+
+    def with_next(self) -> "DifferentObjects":
+        """The object is whole."""
+        return DifferentObjects(self.parts, (*self.before, self.written))
+
+    @property
+    def is_full(self) -> bool:
+        return min(num_objects(self.parts), MAX_OBJECTS) <= len(self.before)
+
+
+def num_texts(texts: Mapping[str, ItemTexts]) -> int:
+    return sum(one.num_from(b"") for one in texts.values())
+
+
+def num_objects(parts: Mapping[bytes, Mapping[str, ItemTexts]]) -> int:
+    """How many objects some parts tell apart; MANY where that is more than anybody could write."""
+    return min(MANY, prod(num_texts(texts) for texts in parts.values() if texts))
 
 
 def _with(texts: tuple[bytes, ...], text: bytes) -> tuple[bytes, ...]:

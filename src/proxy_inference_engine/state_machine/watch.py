@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from proxy_inference_engine.formats.syntax import WORD
 from proxy_inference_engine.state_machine.keys import KeySpelling, KeyTokens, Leads
-from proxy_inference_engine.state_machine.shapes import DifferentItems, ObjectShape, Shape
+from proxy_inference_engine.state_machine.shapes import DifferentItems, DifferentObjects, ObjectShape, Shape, plain_key
 
 _START = b"\xff"  # in no text
 _WORD = rb"[A-Za-z0-9_.:-]{1,%d}"
 _MAX_WORD = 64
 _SPACE = b" \t\n\r"
+_BESIDE_VALUES = _SPACE + b":"
 _OUTSIDE = frozenset(_SPACE + b"{}[],:+-.0123456789eE" + b"truefalsenull")
 
 
@@ -45,7 +46,8 @@ class _Frame(NamedTuple):
     keys: frozenset[bytes] | None  # None: an array
     object: ObjectShape | None = None
     child: Shape | None = None  # of the value that comes next
-    items: DifferentItems | None = None
+    items: DifferentItems | None = None  # of an array; or the part of an object that is being written
+    objects: DifferentObjects | None = None  # of an array; or an object that is one of them
 
 
 class ValueGuard:
@@ -84,6 +86,7 @@ class ValueWatch:
     """One answer's walk. Whatever is no object as the grammar writes it ends the value, and it looks for the next."""
 
     __slots__ = (
+        "_after_end",
         "_frames",
         "_guard",
         "_is_escaped",
@@ -93,7 +96,6 @@ class ValueWatch:
         "_shape",
         "_spelling",
         "_tail",
-        "_wrong_ends",
         "is_repeated",
         "is_wrong",
     )
@@ -109,7 +111,7 @@ class ValueWatch:
         self._is_escaped = False
         self.is_repeated = False  # a key was written once more
         self.is_wrong = False  # items are equal that must differ, a key is missing, or nothing else is left
-        self._wrong_ends: NDArray[np.intp] | None = None  # of the string it stands in; None: not worked out yet
+        self._after_end: NDArray[np.bool_] | None = None  # of the string it stands in; None: not worked out yet
         self._look(b"")
 
     def feed(self, token_id: int) -> None:
@@ -128,23 +130,34 @@ class ValueWatch:
         if self._shape is None or self._place is _Place.OUTSIDE:
             return []
         tokens = self._guard.tokens[self._spelling]
-        wrong = self._wrong_ending(tokens, allowed) if self._shape.keeps_keys else []
         items = self._frames[-1].items if self._frames else None
+        if self._place is _Place.STRING and not self._is_escaped and (items is None or not items.near):
+            return self._wrong_after(tokens, items, allowed)
+        wrong = self._wrong_ending(tokens, allowed) if self._shape.keeps_keys else []
         if items is None:
-            return wrong + [one for one, fork in self._tried(tokens.ids_elsewhere, allowed) if fork.is_wrong]
+            ids = tokens.ids_in_key if self._place in (_Place.STRING, _Place.KEY) else tokens.ids_elsewhere
+            return wrong + [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
         ids = tokens.ids_in_string if self._place is _Place.STRING else tokens.ids_in_array
         wrong += [one for one, fork in self._tried(ids, allowed) if fork.is_wrong]
         others = {*_repeating_ids(items, tokens), *_sticking_ids(items, tokens)}.difference(wrong)
         return wrong + [one for one in others if allowed[one] and self._after(tokens.token_bytes(one)).is_wrong]
 
+    def _wrong_after(self, tokens: KeyTokens, items: DifferentItems | None, allowed: NDArray[np.bool_]) -> list[int]:
+        """Tokens that end a string that is like no other. What they do is worked out once, as long as it goes on."""
+        ids = tokens.ids_after_string if items is None else tokens.ids_plainly_after
+        if self._after_end is None:
+            self._after_end = np.zeros((2, len(ids)), np.bool_)  # which are worked out, and which are wrong
+        known, wrong = self._after_end
+        may = allowed[ids]
+        for at in np.flatnonzero(may & ~known).tolist():
+            known[at], wrong[at] = True, self._after(tokens.token_bytes(ids[at])).is_wrong
+        found: list[int] = ids[may & wrong].tolist()
+        if items is not None:
+            found += [one for one, fork in self._tried(tokens.ids_oddly_after, allowed) if fork.is_wrong]
+        return found
+
     def _wrong_ending(self, tokens: KeyTokens, allowed: NDArray[np.bool_]) -> list[int]:
         """Tokens that end an object too early, or go on where no key is left, or to a key that is there."""
-        if self._place is _Place.STRING and not self._is_escaped and self._frames[-1].items is None:
-            if self._wrong_ends is None:  # the same as long as the string goes on
-                wrong = [ids for text, ids in tokens.ends_of_strings if self._after(text).is_wrong]
-                self._wrong_ends = np.concatenate(wrong) if wrong else np.empty(0, np.intp)
-            found: list[int] = self._wrong_ends[allowed[self._wrong_ends]].tolist()
-            return found
         is_inside = self._place in (_Place.STRING, _Place.KEY)
         tried = self._tried(tokens.ids_ending_string if is_inside else tokens.ids_ending, allowed)
         wrong_ids = [one for one, fork in tried if fork.is_wrong]
@@ -189,7 +202,7 @@ class ValueWatch:
         fork._frames, fork._key, fork._tail = self._frames.copy(), self._key, self._tail
         fork._recent, fork._is_escaped = self._recent, self._is_escaped
         fork.is_repeated = fork.is_wrong = False
-        fork._wrong_ends = None
+        fork._after_end = None
         fork._read(text)
         return fork
 
@@ -238,7 +251,7 @@ class ValueWatch:
         self._recent = (self._recent + bytes([byte]))[-len(mark) :]
         self._place = _Place.BETWEEN
         if self._recent == mark:
-            self._place, self._recent, self._wrong_ends = _Place.STRING, b"", None
+            self._place, self._recent, self._after_end = _Place.STRING, b"", None
             self._add(byte)
         elif byte in b"{[":
             self._open(byte)
@@ -248,13 +261,15 @@ class ValueWatch:
             self._next()
         elif byte not in _OUTSIDE and byte not in mark:
             self._place = _Place.OUTSIDE
-        elif byte not in _SPACE:
+        elif byte not in _BESIDE_VALUES:
             self._add(byte)
 
     def _open(self, byte: int) -> None:
         shape = self._frames[-1].child if self._frames else self._shape
         if byte == 0x7B:
-            self._frames.append(_Frame(frozenset(), None if shape is None else shape.object))
+            objects = self._frames[-1].objects if self._frames and self._frames[-1].keys is None else None
+            self.is_wrong = self.is_wrong or (objects is not None and objects.is_full)
+            self._frames.append(_Frame(frozenset(), None if shape is None else shape.object, objects=objects))
             self._place = _Place.BEFORE_KEY
             return
         array = None if shape is None else shape.array
@@ -262,21 +277,34 @@ class ValueWatch:
             self._frames.append(_Frame(None))
         else:
             items = None if array.texts is None else DifferentItems(array.texts)
-            self._frames.append(_Frame(None, child=array.item, items=items))
+            objects = None if array.parts is None else DifferentObjects(array.parts)
+            self._frames.append(_Frame(None, None, array.item, items, objects))
 
     def _next(self) -> None:
         """A comma: there is another item, or another key."""
         top = self._frames[-1]
         if top.keys is not None:
+            self._end_part()
             self._place = _Place.BEFORE_KEY
             self.is_wrong = self.is_wrong or (top.object is not None and not top.object.may_go_on(top.keys))
         elif top.items is not None:
-            items = top.items.with_next()
-            self.is_wrong = self.is_wrong or top.items.is_repeated or items.is_full
+            items = top.items.with_next() if top.items.item else top.items
+            is_full = items.is_full and (top.objects is None or top.objects.is_full)
+            self.is_wrong = self.is_wrong or top.items.is_repeated or is_full
             self._frames[-1] = top._replace(items=items)
 
+    def _end_part(self) -> None:
+        """A value of an object is whole, which may be a part that tells it from others."""
+        top = self._frames[-1]
+        if top.keys is not None and top.items is not None and top.objects is not None:
+            self.is_wrong = self.is_wrong or top.items.is_repeated
+            self._frames[-1] = top._replace(items=None, objects=top.objects.with_part(top.items.item))
+
     def _close(self) -> None:
+        self._end_part()
         top = self._frames.pop()
+        if top.keys is not None and top.objects is not None:
+            self._frames[-1] = self._frames[-1]._replace(objects=top.objects.with_next())
         is_early = top.object is not None and top.keys is not None and not top.object.may_end(top.keys)
         self.is_wrong = self.is_wrong or is_early or (top.items is not None and top.items.is_repeated)
         self._place = _Place.BETWEEN if self._frames else _Place.OUTSIDE
@@ -305,7 +333,9 @@ class ValueWatch:
             if top.object is not None and top.object.only is not None:
                 self.is_wrong = self.is_wrong or self._key in keys
             child = None if top.object is None else top.object.at(self._key)
-            self._frames[-1] = top._replace(keys=keys | {self._key}, child=child)
+            objects = None if top.objects is None else top.objects.at(plain_key(self._key))
+            items = None if objects is None else objects.items
+            self._frames[-1] = _Frame(keys | {self._key}, top.object, child, items, objects)
             self._key, self._place, self._recent = b"", _Place.BETWEEN, b""
         elif not self._spelling.opening and byte in b"{}[],\n":
             self._place = _Place.OUTSIDE

@@ -55,6 +55,15 @@ UNIQUE: dict[str, Any] = {
     "short strings or one of them": unique(
         {"anyOf": [{"enum": ["a"]}, {"type": "string", "maxLength": 1}]}, minItems=2
     ),
+    "short strings or a longer one": unique(
+        {"anyOf": [{"enum": ["a1b"]}, {"type": "string", "maxLength": 1}]}, minItems=2
+    ),
+    "values or patterns": unique(
+        {"anyOf": [{"enum": ["a", "1"]}, {"type": "string", "pattern": "^[ab]{1,2}$"}, {"enum": [0, 1]}]}, minItems=6
+    ),
+    "two patterns": unique(
+        {"anyOf": [{"type": "string", "pattern": "^a{1,3}$"}, {"type": "string", "pattern": "^[ab]{1,2}$"}]}, minItems=6
+    ),
     "patterns": unique({"type": "string", "pattern": "^[ab]{1,2}$"}, minItems=5),
     "values": unique({"enum": WORDS}, minItems=12),
     "mixed values": unique({"enum": [*WORDS, 1, 11, 111, None, True]}, minItems=17),
@@ -64,6 +73,49 @@ UNIQUE: dict[str, Any] = {
     "nested": obj({"x": {"type": "array", "items": unique(STRING), "minItems": 2}}, required=["x"]),
     "referred": {"$defs": {"d": obj({"t": unique(STRING), "d": {"$ref": "#/$defs/d"}})}, "$ref": "#/$defs/d"},
     "below a pattern": {"type": "object", "patternProperties": {"^a": unique(STRING)}, "additionalProperties": INTEGER},
+    "objects": unique(obj({"a": STRING, "b": {"type": "number"}}, required=["a"]), minItems=3),
+    "objects of two parts": unique(
+        obj({"a": {"enum": ["1", "11"]}, "b": {"type": "boolean"}, "ab": INTEGER}, required=["a", "b", "ab"]),
+        minItems=3,
+    ),
+    "few objects": unique(
+        obj(
+            {"a": {"enum": ["1", "11", 1]}, "b": {"enum": [True, None]}},
+            required=["a", "b"],
+            additionalProperties=False,
+        ),
+        minItems=6,
+    ),
+    "objects of short strings": unique(
+        obj({"b": {"type": "string", "maxLength": 1}, "a": INTEGER}, required=["b", "a"]), minItems=3
+    ),
+    "objects or strings": unique({"anyOf": [STRING, obj({"a": INTEGER, "b": STRING}, required=["a"])]}, minItems=3),
+    "two objects": unique(
+        {
+            "anyOf": [
+                obj({"t": {"const": 1}, "a": STRING, "b": INTEGER}, required=["t", "a"]),
+                obj({"t": {"const": "1"}, "a": STRING}, required=["t", "a"]),
+            ]
+        },
+        minItems=3,
+    ),
+    "objects in objects": unique(
+        obj({"a": unique(obj({"b": INTEGER}, required=["b"])), "b": STRING}, required=["b"]), minItems=2
+    ),
+    "objects that need nothing": unique(obj({"a": INTEGER, "b": STRING}), minItems=2),
+    "emails": unique({"type": "string", "format": "email"}, minItems=2),
+    "or anything": {
+        "anyOf": [obj({"a": unique(INTEGER, minItems=2)}, required=["a"]), obj({"b": STRING}, required=["b"])]
+    },
+    "objects or anything": {
+        "anyOf": [
+            obj({"a": unique(obj({"b": {"enum": [1, "a"]}, "a": STRING}, required=["b", "a"]))}, required=["a"]),
+            obj({"b": STRING}, required=["b"], additionalProperties=True),
+        ]
+    },
+    "objects in any order": unique(
+        obj({"a": STRING, "b": INTEGER, "ab": {"type": "boolean"}, "ba": {}}, required=["ab", "a"]), minItems=3
+    ),
 }
 # Unnamed properties of which there have to be some: none comes twice, so that they can be counted.
 COUNTED: dict[str, Any] = {
@@ -181,6 +233,10 @@ def test_walks_are_valid_and_come_to_an_end(name: str, pieces: list[str]) -> Non
     builder.close()
 
 
+def _row(*items: Any) -> str:
+    return json.dumps(items, separators=(",", ":"))
+
+
 CASES: list[tuple[str, Any, str, bool]] = [
     ("strings", UNIQUE["strings"], '["a","b","ab"]', True),
     ("strings", UNIQUE["strings"], '["a","b","a"]', False),
@@ -200,6 +256,39 @@ CASES: list[tuple[str, Any, str, bool]] = [
     ("referred", UNIQUE["referred"], '{"d":{"d":{"t":["a","a"]}}}', False),
     ("below a pattern", UNIQUE["below a pattern"], '{"a1":["a","b"],"b":1}', True),
     ("below a pattern", UNIQUE["below a pattern"], '{"b":1,"ab":["b","b"]}', False),
+    ("objects", UNIQUE["objects"], '[{"a":"a"},{"a":"ab","b":1},{"a":"b","b":1}]', True),
+    ("objects", UNIQUE["objects"], '[{"a":"a"},{"a":"ab","b":1},{"a":"a"}]', False),
+    (
+        "two parts",
+        UNIQUE["objects of two parts"],
+        _row(*({"a": "1", "b": True, "ab": each} for each in (1, 11, 2))),
+        True,
+    ),
+    (
+        "few objects",
+        UNIQUE["few objects"],
+        _row(*({"a": a, "b": b} for a in ("1", "11", 1) for b in (True, None))),
+        True,
+    ),
+    ("few objects", UNIQUE["few objects"], _row(*({"a": a, "b": b} for a in ("1", 1, 1) for b in (True, None))), False),
+    ("objects or strings", UNIQUE["objects or strings"], '[{"a":1},"a",{"a":11},"b"]', True),
+    ("nothing", unique({"anyOf": [STRING, obj({}, additionalProperties=False)]}), '["a",{},"b"]', True),
+    ("nothing", unique({"anyOf": [STRING, obj({}, additionalProperties=False)]}), '["a",{},{}]', False),
+    ("objects or strings", UNIQUE["objects or strings"], '[{"a":1},"a",{"a":11},"a"]', False),
+    ("objects or strings", UNIQUE["objects or strings"], '["a",{"a":1},{"a":1}]', False),
+    (
+        "two objects",
+        UNIQUE["two objects"],
+        _row({"t": 1, "a": "a"}, {"t": "1", "a": "a"}, {"t": 1, "a": "b", "b": 1}),
+        True,
+    ),
+    ("nested", UNIQUE["objects in objects"], _row({"a": [{"b": 1}, {"b": 1}], "b": "a"}, {"b": "b"}), False),
+    (
+        "nested",
+        UNIQUE["objects in objects"],
+        _row({"a": [{"b": 1}, {"b": 11}], "b": "a"}, {"a": [{"b": 1}], "b": "b"}),
+        True,
+    ),
 ]
 
 
@@ -216,29 +305,44 @@ def test_items_differ(name: str, schema: Any, text: str, is_valid: bool, pieces:
     "schema",
     [
         unique({"type": "string", "enum": WORDS}, minItems=13),
-        unique({"anyOf": [{"enum": ["long"]}, {"type": "string", "maxLength": 1}]}),
         {"anyOf": [unique(STRING), {"type": "array", "items": INTEGER}]},
+        {"anyOf": [unique({"enum": WORDS}), {"type": "array", "items": {"enum": WORDS}, "minItems": 13}]},
         {"anyOf": [unique({"enum": WORDS}), unique(INTEGER)]},
         unique({"enum": WORDS}, prefixItems=[{"enum": ["w0", "other"]}]),
-        unique(obj({"n": INTEGER}, additionalProperties=False)),
+        unique(obj({"n": {"type": "number"}}, required=["n"])),
+        unique(obj({"n": {"enum": WORDS}, "m": {}}, required=["n"])),
+        unique(obj({"n": {"enum": WORDS}}, required=["n"], additionalProperties=False), minItems=13),
+        unique({"anyOf": [obj({"n": INTEGER}, required=["n"]), obj({"m": INTEGER}, required=["m"])]}),
         unique({"type": "array", "items": INTEGER}),
         unique({"type": "number"}),
         unique({"enum": [*WORDS, 0.5]}),
         {"type": "object", "patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2},
         {"type": "object", "patternProperties": {"^a.+": False}, "minProperties": 2},
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "minProperties": 2},
+        {
+            "allOf": [
+                {"type": "object", "minProperties": 2},
+                {"patternProperties": {"^[ab]$": {}}, "additionalProperties": False},
+            ]
+        },
     ],
     ids=[
         "too few",
-        "longer",
         "not told apart",
+        "few, not told apart",
         "cases",
         "places",
-        "objects",
+        "objects of numbers",
+        "few objects and more",
+        "too few objects",
+        "other objects",
         "arrays",
         "numbers",
         "a number",
         "few names",
         "a name with nothing after it",
+        "few names beside",
+        "no other names beside",
     ],
 )
 def test_what_could_end_nowhere_is_refused(schema: Any) -> None:

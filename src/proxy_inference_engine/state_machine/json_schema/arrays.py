@@ -7,7 +7,15 @@ from typing import Any
 from proxy_inference_engine.state_machine.json_schema.disjointness import are_disjoint
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import NotEnforceable
-from proxy_inference_engine.state_machine.json_schema.keywords import Kinds, Schema, children, is_known_to
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    ASSERTIONS,
+    OF_OBJECTS,
+    Kinds,
+    Schema,
+    children,
+    is_known_to,
+    kinds_of,
+)
 from proxy_inference_engine.state_machine.json_schema.negation import alternatives, negate
 from proxy_inference_engine.state_machine.json_schema.values import admits, key_of
 
@@ -19,6 +27,8 @@ MAX_ARRANGEMENTS = 330
 MAX_VALUES = 18
 MAX_IN_ORDER = 8
 _OF_ITEMS = frozenset({"items", "prefixItems", "contains", "unevaluatedItems"})
+_OF_OBJECTS = OF_OBJECTS | {"type"}
+_FEW = ASSERTIONS - {"type", "minLength"}  # what there may be few of
 _TOO_MANY = "There are too many ways to arrange the values of the items."
 
 
@@ -95,6 +105,31 @@ def unique_items(schema: Mapping[str, Any], document: Document, kinds: Kinds) ->
         items = [{"enum": [value]} for value in arrangement]
         options.append({"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)})
     return _or_no_array(options, kinds)
+
+
+def told_apart(schema: Mapping[str, Any], items: Schema, document: Document) -> Schema | None:
+    """The items of an array whose objects need a property by which they differ; None: they have one, or cannot."""
+    target = document.resolved(items) if schema.get("uniqueItems") is True and schema.get("maxItems", 2) > 1 else None
+    if (
+        not isinstance(target, dict)
+        or "object" not in kinds_of(target)
+        or not target.keys() & ASSERTIONS <= _OF_OBJECTS
+    ):
+        return None
+    document.spend(len(target.get("properties", ())))
+    given = {name: document.resolved(one) for name, one in target.get("properties", {}).items()}
+    required = target.get("required", [])
+    if any(_are_scalars(given.get(name)) for name in required):
+        return None
+    name = next((name for name, one in given.items() if _are_scalars(one) and one.keys().isdisjoint(_FEW)), None)
+    if name is None:
+        return None
+    document.is_narrowed = True
+    return {**target, "required": [*required, name]}
+
+
+def _are_scalars(schema: Schema | None) -> bool:
+    return isinstance(schema, dict) and schema.get("type") in ("string", "integer")
 
 
 def is_every_arrangement_written(schema: Mapping[str, Any], document: Document) -> bool:

@@ -51,6 +51,12 @@ def counted(schema: Mapping[str, Any], budget: StepBudget, *, is_remembered: boo
     return {"anyOf": [_chosen(rest, choice, is_closed) for choice in choices]} if choices else False
 
 
+def is_counted(schema: Mapping[str, Any]) -> bool:
+    """Whether a rewritten object needs several properties without names, of which none may come twice."""
+    least: int = schema.get("minProperties", 0)
+    return least - len(schema.get("required", ())) > 1
+
+
 def gathered(parts: list[Any], budget: StepBudget) -> list[Any]:
     """Parts of a schema with bounds that stand alone put where the properties are that they count."""
     bounds = [part for part in parts if _counts(part)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from proxy_inference_engine.state_machine.json_schema.budget import Spend
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage
 from proxy_inference_engine.state_machine.json_schema.plain import UNWRITABLE
-from proxy_inference_engine.state_machine.shapes import MANY
+from proxy_inference_engine.state_machine.shapes import MANY, ItemTexts
 
 # What a backslash stands for with the character after it.
 _ESCAPES = {"n": 10, "r": 13, "b": 8, "t": 9, "f": 12, "\\": 92, '"': 34}
@@ -33,6 +33,19 @@ class FewTexts:
         return True
 
 
+class SeveralTexts:
+    """Counts among the texts of some or of others, which may have some in common: no fewer than those of each."""
+
+    def __init__(self, texts: Sequence[ItemTexts]) -> None:
+        self._texts = texts
+
+    def num_from(self, begun: bytes) -> int:
+        return max(one.num_from(begun) for one in self._texts)
+
+    def is_narrow(self, text: bytes) -> bool:
+        return any(one.is_narrow(text) for one in self._texts)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeNumbers:
     """Counts among all whole numbers between bounds. Zero has no sign."""
@@ -43,6 +56,8 @@ class WholeNumbers:
     def num_from(self, begun: bytes) -> int:
         is_negative = begun.startswith(b"-")
         digits = begun.removeprefix(b"-")
+        if digits and not digits.isdigit():
+            return 0
         if is_negative:
             low, high = self._negated(self.most), self._negated(self.least)
         else:
@@ -91,15 +106,12 @@ class AnyStrings:
     def is_narrow(self, text: bytes) -> bool:
         return self.max_length is not None and len(text) - len('""') >= self.max_length
 
-    def has(self, text: bytes) -> bool:
-        """Whether a whole string, with its quotes, is one of them."""
-        return self.max_length is None or len(_read(text[:-1])[0]) <= self.max_length
-
 
 class PatternStrings:
-    """Counts among the strings of a language, as its automaton has them."""
+    """Counts among the strings of a language, as its automaton has them; none that begin with more than `longest`."""
 
-    def __init__(self, language: RegularLanguage, spend: Spend) -> None:
+    def __init__(self, language: RegularLanguage, spend: Spend, longest: int | None = None) -> None:
+        self._longest = longest
         accepting, edges = language.automaton(spend)
         self._edges: list[list[tuple[int, int, int]]] = [[] for _ in accepting]
         for (source, target), ranges in edges.items():
@@ -109,7 +121,7 @@ class PatternStrings:
     def num_from(self, begun: bytes) -> int:
         chars, pending = _read(begun)
         state = self._state(chars)
-        if state is None:
+        if state is None or (self._longest is not None and len(chars) > self._longest):
             return 0
         if not pending:
             return self._counts[state]

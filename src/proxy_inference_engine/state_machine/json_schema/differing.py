@@ -14,16 +14,20 @@ from proxy_inference_engine.state_machine.json_schema.counting import (
     AnyStrings,
     FewTexts,
     PatternStrings,
+    SeveralTexts,
     WholeNumbers,
 )
+from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS, PLAIN_TEXTS, PlainTexts
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
-from proxy_inference_engine.state_machine.shapes import ItemTexts
+from proxy_inference_engine.state_machine.shapes import ItemTexts, num_texts
 
 # Stands in a rewritten schema for uniqueItems, with its path; never in what the library is given.
 DIFFERENT = "x-different"
 MAX_FEW = 1_000
+_BY_PATTERN = {PATTERNS[name]: part for name, part in PLAIN_TEXTS.items() if name in PATTERNS}
+_ROOM = 12  # characters in which a part surely has as many texts as anybody needs
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _OTHERS: dict[str, tuple[bytes, ...]] = {"null": (b"null",), "boolean": (b"false", b"true")}
 
@@ -34,13 +38,18 @@ class Unwatchable(Exception):
     """Nothing shows that the items can be kept apart without a dead end."""
 
 
-def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[str, ItemTexts]:
-    """The texts, by their kind, of items that are as one of the cases says, of which there are at least so many."""
+def texts_of(
+    cases: Iterable[Together], least: int, budget: StepBudget, besides: frozenset[str] = frozenset()
+) -> dict[str, ItemTexts]:
+    """The texts, by their kind, of items that are as one of the cases says, of which there are at least so many.
+
+    `besides`: kinds that are kept apart in another way.
+    """
     found: dict[str, list[ItemTexts]] = {}
     for case in cases:
         budget.spend(len(case))
         listed = _listed(case)
-        for kind in _kinds(case) if listed is None else ():
+        for kind in _kinds(case) - besides if listed is None else ():
             if kind in _OTHERS:
                 found.setdefault("other", []).append(FewTexts(_OTHERS[kind]))
             elif kind == "string":
@@ -54,7 +63,7 @@ def texts_of(cases: Iterable[Together], least: int, budget: StepBudget) -> dict[
             kind = kind if kind in {"string", "number"} else "other"
             found.setdefault(kind, []).append(FewTexts([_text(value)]))
     texts = {kind: _union(group) for kind, group in found.items()}
-    if sum(one.num_from(b"") for one in texts.values()) < least:
+    if num_texts(texts) < least:
         raise Unwatchable
     return texts
 
@@ -83,20 +92,9 @@ def _text(value: Any) -> bytes:
 
 def _union(group: list[ItemTexts]) -> ItemTexts:
     few = [one for one in group if isinstance(one, FewTexts)]
-    others = [one for one in group if not isinstance(one, FewTexts)]
-    listed = [text for one in few for text in one.texts]
-    if not others:
-        return FewTexts(listed)
-    for one in others:
-        if one in (AnyStrings(), WholeNumbers()) or len(group) == 1:
-            return one
-        if (
-            isinstance(one, AnyStrings)
-            and others == [one]
-            and all(one.has(text) for each in few for text in each.texts)
-        ):
-            return one
-    raise Unwatchable
+    listed = [FewTexts([text for one in few for text in one.texts])] if few else []
+    united = [*listed, *(one for one in group if not isinstance(one, FewTexts))]
+    return united[0] if len(united) == 1 else SeveralTexts(united)
 
 
 def _merged(case: Together, keywords: Iterable[str]) -> dict[str, Any]:
@@ -113,11 +111,12 @@ def _strings(case: Together, budget: StepBudget) -> ItemTexts:
     said = _merged(case, OF_STRINGS - {"pattern"})
     patterns = list(dict.fromkeys(part["pattern"] for part in case if "pattern" in part))
     least, most = said.get("minLength", 0), said.get("maxLength")
-    if "format" in said:
-        raise Unwatchable
-    if not patterns:
+    if not patterns and "format" not in said:
         return AnyStrings(most)
-    if max(least, most or 0) > MAX_REPEAT:
+    part = _BY_PATTERN.get(patterns[0]) if patterns else PLAIN_TEXTS.get(said["format"])
+    if part is not None and len(patterns) + ("format" in said) == 1:
+        return _part_of_strings(part, least, most, budget)
+    if max(least, most or 0) > MAX_REPEAT or "format" in said:
         raise Unwatchable
     try:
         language = language_of(patterns[0])
@@ -126,6 +125,14 @@ def _strings(case: Together, budget: StepBudget) -> ItemTexts:
         return PatternStrings(language.with_length(least, most), budget.think)
     except RegexError:
         raise Unwatchable from None
+
+
+def _part_of_strings(part: PlainTexts, least: int, most: int | None, budget: StepBudget) -> ItemTexts:
+    """Some of a format's texts, where lengths leave room for them."""
+    longest = part.longest if most is None else min(most - _ROOM, part.longest or most)
+    if least > _ROOM or (longest is not None and longest < _ROOM):
+        raise Unwatchable
+    return PatternStrings(language_of(part.pattern), budget.think, longest)
 
 
 def _whole_numbers(case: Together) -> ItemTexts:

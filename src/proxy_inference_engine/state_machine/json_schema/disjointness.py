@@ -17,10 +17,24 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
 )
 from proxy_inference_engine.state_machine.json_schema.languages import RegularLanguage, language_of
 from proxy_inference_engine.state_machine.json_schema.patterns import do_meet
+from proxy_inference_engine.state_machine.json_schema.plain import is_expressible
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError
 from proxy_inference_engine.state_machine.json_schema.values import admits, property_schemas
 
 MAX_PROOF_DEPTH = 12
+
+
+def settled_values(schema: Mapping[str, Any], document: Document) -> list[Any] | None:
+    """The only values a schema has, where it names some and all else it says is decided for each of them."""
+    parts = conjuncts(schema, document) if "allOf" in schema else [schema]
+    named = [one for part in parts or () if (one := values_of(part, document.draft)) is not None]
+    if not named:
+        return None
+    answers = [(value, admits(value, schema, document)) for value in min(named, key=len)]
+    if any(answer is None for _, answer in answers):
+        return None
+    allowed = [value for value, answer in answers if answer]
+    return allowed if all(map(is_expressible, allowed)) else None
 
 
 def are_disjoint(left: Schema, right: Schema, document: Document, depth: int = 0) -> bool:

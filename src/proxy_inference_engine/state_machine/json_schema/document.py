@@ -1,6 +1,7 @@
 """A schema document: its limits, its draft, and what a reference in it points to. Rewrites nothing but references."""
 
 from collections.abc import Hashable, Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -98,6 +99,13 @@ class Document:
     def path_of(self, schema: Schema) -> str:
         """Where a schema of the client stands, as a JSON pointer."""
         return pointer(self._addresses.get(id(schema), ()))
+
+    @cached_property
+    def listed_names(self) -> frozenset[str]:
+        """Properties that a schema of the document names or needs."""
+        found = [place.schema for place in places(self.root, self.budget)]
+        named = {name for one in found for name in one.get("properties", ())}
+        return frozenset(named.union(*(one["required"] for one in found if isinstance(one.get("required"), list))))
 
     def spend(self, steps: int = 1) -> None:
         """Count work, before it is done; raises OutOfSteps when a schema asks for more than is reasonable."""

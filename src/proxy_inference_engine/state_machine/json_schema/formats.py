@@ -5,6 +5,7 @@ what is accepted is less than all of it, and never anything that is not of it. A
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 # What the library enforces as it should.
 OF_THE_LIBRARY = frozenset(("duration", "ipv4", "uuid"))
@@ -162,3 +163,29 @@ _FORMATS: dict[str, Callable[[], str]] = {
     "regex": _expressions,
 }
 PATTERNS = {name: f"^(?:{make()})$" for name, make in _FORMATS.items()}
+
+
+class PlainTexts(NamedTuple):
+    """Texts of a format that is too large to be counted: as long as they are no longer, each begins many more."""
+
+    pattern: str
+    longest: int | None = None
+
+
+_PLAIN_PATH = f"(?:/(?:[A-Za-z0-9._~-]|{_ESCAPED})*)*"
+_PLAIN_QUERY = rf"(?:\?(?:[A-Za-z0-9._~&=-]|{_ESCAPED})*)?(?:#[A-Za-z0-9._~-]*)?"
+_PLAIN_URI = PlainTexts(f"^[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9.-]+(?::[0-9]*)?{_PLAIN_PATH}{_PLAIN_QUERY}$")
+_PLAIN_HOST = "[a-z0-9]+(?:[.][a-z0-9]+){1,2}"
+_PLAIN_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][01][0-9]:[0-5][0-9])"
+PLAIN_TEXTS = {
+    "date-time": PlainTexts(f"^[0-9]{{4}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T{_PLAIN_TIME}$"),
+    "email": PlainTexts(f"^[A-Za-z0-9_+-]+(?:[.][A-Za-z0-9_+-]+)?@{_PLAIN_HOST}$", 28),
+    "hostname": PlainTexts(f"^{_PLAIN_HOST}$", 18),
+    "ipv4": PlainTexts("^[1-9][0-9]?(?:[.][1-9][0-9]?){3}$"),
+    "iri": _PLAIN_URI,
+    "iri-reference": _PLAIN_URI,
+    "time": PlainTexts(f"^{_PLAIN_TIME}$"),
+    "uri": _PLAIN_URI,
+    "uri-reference": _PLAIN_URI,
+    "uuid": PlainTexts(f"^{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}$"),
+}

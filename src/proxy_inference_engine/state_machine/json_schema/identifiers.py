@@ -62,7 +62,8 @@ class Identifiers:
 
 def _joined(base: str, name: str, budget: StepBudget) -> str:
     budget.spend((len(base) + len(name)) // CHARS_PER_STEP)
-    return urljoin(base, name)
+    # urljoin knows nothing of URNs.
+    return urldefrag(base).url + name if name.startswith("#") else urljoin(base, name)
 
 
 def _bases(found: list[SchemaPlace], draft: int, budget: StepBudget) -> dict[Address, str]:

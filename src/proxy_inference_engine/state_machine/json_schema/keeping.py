@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.freeing import MAX_PATTERNS, is_part, listing, parts_referred
-from proxy_inference_engine.state_machine.json_schema.keywords import OF_NUMBERS, OF_OBJECTS, children, lengths, mapped
+from proxy_inference_engine.state_machine.json_schema.keywords import (
+    OF_NUMBERS,
+    OF_OBJECTS,
+    children,
+    kinds_of,
+    lengths,
+    mapped,
+)
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from proxy_inference_engine.state_machine.json_schema.names import are_endless
 from proxy_inference_engine.state_machine.json_schema.patterns import Membership
@@ -92,7 +99,7 @@ class _Keeping:
         if not isinstance(part, dict) or depth > MAX_FOLLOWED or not part.keys() <= _SELECTIVE:
             return None
         below = [*part.get("allOf", ()), *part.get("anyOf", ())]
-        below += [self._given[part["$ref"].removeprefix(DEFINITIONS)]] if "$ref" in part else []
+        below += [self._target(part)] if "$ref" in part else []
         found = [self._named(one, depth + 1) for one in below]
         known = [one for one in found if one is not None]
         own = frozenset([*part.get("properties", ()), *part.get("required", ())])
@@ -167,6 +174,8 @@ class _Keeping:
         if not isinstance(schema, dict):
             return schema is not False
         if "allOf" in schema:
+            if self._takes_empty(schema, "object") or self._takes_empty(schema, "array"):
+                return True
             return schema.keys() == {"allOf"} and self._are_certain(schema["allOf"])
         if "anyOf" in schema:
             return schema.keys() == {"anyOf"} and any(map(self._is_certain, schema["anyOf"]))
@@ -179,13 +188,31 @@ class _Keeping:
         is_exact = not has_patterns and self._has_strings(schema) and _has_multiples(schema)
         return is_exact and all(map(self._is_certain, [*items, *needed]))
 
+    def _takes_empty(self, schema: Any, kind: str, depth: int = 0) -> bool:
+        """Whether an object or an array with nothing in it satisfies a schema."""
+        self._budget.spend()
+        if not isinstance(schema, dict) or depth > MAX_FOLLOWED or not _EMPTY[kind].isdisjoint(schema):
+            return schema is True
+        if kind not in kinds_of(schema):
+            return False
+        if "$ref" in schema and not self._takes_empty(self._target(schema), kind, depth + 1):
+            return False
+        every, some = schema.get("allOf", ()), schema.get("anyOf", (True,))
+        return all(self._takes_empty(one, kind, depth + 1) for one in every) and any(
+            self._takes_empty(one, kind, depth + 1) for one in some
+        )
+
+    def _target(self, schema: Mapping[str, Any]) -> Any:
+        return self._given[schema["$ref"].removeprefix(DEFINITIONS)]
+
     def _are_certain(self, parts: list[Any]) -> bool:
         """Whether all parts but one say at most how many items there are."""
         loud = [part for part in parts if not (isinstance(part, dict) and part.keys() <= _QUIET)]
         least = max((part.get("minItems", 0) for part in parts if isinstance(part, dict)), default=0)
         most = min((part.get("maxItems", least) for part in parts if isinstance(part, dict)), default=least)
         whole = {**loud[0], "minItems": least} if loud and isinstance(loud[0], dict) else True
-        return len(loud) == 1 and least <= most and self._is_certain(whole)
+        is_any = all(isinstance(part, dict) for part in parts) and frozenset.intersection(*map(kinds_of, parts))
+        return len(loud) == 1 and least <= most and bool(is_any) and self._is_certain(whole)
 
     def _has_strings(self, schema: Mapping[str, Any]) -> bool:
         if "pattern" not in schema or schema.keys().isdisjoint(_COUNTS):
@@ -214,6 +241,10 @@ def _has_multiples(schema: Mapping[str, Any]) -> bool:
     return len(bounds) < 2 or max(bounds) - min(bounds) > 2 * schema["multipleOf"]
 
 
+_EMPTY = {
+    "object": frozenset({"required", "minProperties", "enum", "const"}),
+    "array": frozenset({"minItems", "enum", "const"}),
+}
 _SELECTIVE = frozenset({"type", "properties", "required", "allOf", "anyOf", "$ref"})
 _QUIET = frozenset({"type", "minItems", "maxItems", DIFFERENT})
 _PLAIN_OBJECT = (OF_OBJECTS - {"minProperties", "maxProperties"}) | {"type"}

@@ -1,5 +1,6 @@
 """Which names the properties of an object may have: propertyNames, and patterns in the library's syntax."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from proxy_inference_engine.state_machine.json_schema.plain import supported_pat
 from proxy_inference_engine.state_machine.json_schema.regexes import RegexError, as_set_text
 from proxy_inference_engine.state_machine.json_schema.values import admits
 
+_MANY = re.compile(r"[*+]|,\}|^[^^]|[^$]$")  # in most patterns that more names have than anybody lists
+_MAX_LISTED = 200
 _WRITABLE = 32  # characters below are written as something else in JSON
 
 
@@ -139,7 +142,7 @@ def without_universal_patterns(schema: Mapping[str, Any], document: Document) ->
     patterns = schema["patternProperties"]
     universal = [pattern for pattern in patterns if is_universal(pattern, document.budget)]
     if not universal:
-        return schema
+        return without_listed_patterns(schema, document)
     everywhere = [patterns[pattern] for pattern in universal]
     return {
         **schema,
@@ -149,6 +152,35 @@ def without_universal_patterns(schema: Mapping[str, Any], document: Document) ->
         },
         "additionalProperties": _and(True, everywhere),
     }
+
+
+def without_listed_patterns(schema: Mapping[str, Any], document: Document) -> Mapping[str, Any]:
+    """An object's schema with properties for patterns that have no other names than those that the document lists.
+
+    The library fails where all names of a pattern stand in the object.
+    """
+    for pattern, one in schema["patternProperties"].items():
+        names = _few_names(pattern, document)
+        if names:
+            given = schema.get("properties", {})
+            named = {**given, **{name: _and(given.get(name, True), [one]) for name in names}}
+            patterns = {key: other for key, other in schema["patternProperties"].items() if key != pattern}
+            schema = {**schema, "properties": named, "patternProperties": patterns}
+    return schema
+
+
+def _few_names(pattern: str, document: Document) -> list[str]:
+    """The names that have a pattern, where the document lists them all."""
+    if _MANY.search(pattern) or len(document.listed_names) > _MAX_LISTED:
+        return []
+    try:
+        names = [name for name in sorted(document.listed_names) if document.matches(pattern, name)]
+        if not names:
+            return []
+        others = language_of(pattern).and_(language_of(literal_pattern(names)).complement())
+        return names if others.is_empty(document.budget.think) else []
+    except RegexError:
+        return []
 
 
 def _and(schema: Schema, others: list[Schema]) -> Schema:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written
-from proxy_inference_engine.state_machine.json_schema.bounds import counted
+from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written, told_apart
+from proxy_inference_engine.state_machine.json_schema.bounds import counted, is_counted
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
-from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties
+from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties, settled_values
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
 from proxy_inference_engine.state_machine.json_schema.errors import (
     ImpossibleSchema,
@@ -38,7 +38,6 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     Schema,
     kinds_of,
     pointer,
-    values_of,
 )
 from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import (
@@ -157,7 +156,7 @@ class Rewriter:
             return self._defined(key, schema, Spot(spot.owner, 0, kinds, True))
         if kinds == {"object"} and "allOf" in schema:
             schema = switched(schema, self._document)
-        settled = self._settled(schema)
+        settled = settled_values(schema, self._document)
         if settled is not None:
             return {"enum": settled} if settled else False
         return self._written(schema, spot, kinds)
@@ -247,28 +246,20 @@ class Rewriter:
         if not CONCERNED.get(keyword, KINDS) & kinds:
             return {}
         self._at = spot, keyword
-        if keyword == "uniqueItems" and self._unwatched is not None:
-            path = self._document.path_of(spot.owner) + pointer((keyword,))
-            if path not in self._unwatched and not is_every_arrangement_written(schema, self._document):
-                self.is_marked = True
-                return {DIFFERENT: path}
+        is_watched = keyword == "uniqueItems" and self._is_watched(spot)
+        if is_watched and not is_every_arrangement_written(schema, self._document):
+            self.is_marked = True
+            return {DIFFERENT: self._document.path_of(spot.owner) + pointer((keyword,))}
         try:
             lowered = LOWERINGS[keyword](schema, self._document, kinds)
         except NotEnforceable as failure:
             lowered = self._refuse(spot, keyword, failure)
         return self.rewrite(lowered, replace(spot.beside(kinds), lowered=spot.lowered or keyword))
 
-    def _settled(self, schema: Mapping[str, Any]) -> list[Any] | None:
-        """The only values a schema has, where it names some and all else it says is decided for each of them."""
-        parts = conjuncts(schema, self._document) if "allOf" in schema else [schema]
-        named = [one for part in parts or () if (one := values_of(part, self._document.draft)) is not None]
-        if not named:
-            return None
-        answers = [(value, admits(value, schema, self._document)) for value in min(named, key=len)]
-        if any(answer is None for _, answer in answers):
-            return None
-        allowed = [value for value, answer in answers if answer]
-        return allowed if all(map(is_expressible, allowed)) else None
+    def _is_watched(self, spot: Spot) -> bool:
+        """Whether a watch keeps the items of an array apart."""
+        unwatched = self._unwatched
+        return unwatched is not None and f"{self._document.path_of(spot.owner)}/uniqueItems" not in unwatched
 
     def _values(self, keyword: str, schema: Mapping[str, Any], spot: Spot) -> list[Any] | None:
         """The values of enum or const that can be compared and are not refused by what stands beside them."""
@@ -339,7 +330,8 @@ class Rewriter:
             is_tuple = self._document.draft >= 2020
             prefix, rest = schema.get("prefixItems", []) if is_tuple else [], items
         written = [self.rewrite(one, spot.inside()) for one in prefix]
-        rest = self.rewrite(rest, spot.inside())
+        told = told_apart(schema, rest, self._document) if self._is_watched(spot) else None
+        rest = self.rewrite(told or rest, replace(spot.inside(), owner=rest if told else spot.owner))
         ends = [index for index, one in enumerate(written) if one is False]
         if ends or rest is False:
             end = ends[0] if ends else len(written)
@@ -376,10 +368,6 @@ class Rewriter:
         result |= {key: int(schema[key]) for key in ("minProperties", "maxProperties") if key in schema}
         return self._counted(result, schema, spot)
 
-    def _is_remembered(self, schema: Mapping[str, Any]) -> bool:
-        """Whether a watch keeps the names of an object apart, and there is always another."""
-        return self._unwatched is not None and are_endless(schema, self._document.budget)
-
     def _patterns(self, patterns: Mapping[str, Schema], spot: Spot) -> dict[str, Any]:
         try:
             supported = supported_patterns(patterns, self._document)
@@ -391,9 +379,13 @@ class Rewriter:
     def _counted(self, result: dict[str, Any], schema: Mapping[str, Any], spot: Spot) -> dict[str, Any] | None:
         if "minProperties" not in result and "maxProperties" not in result:
             return result
+        # Whether a watch keeps the names apart, and there is always another.
+        is_watched = self._unwatched is not None and "minProperties" not in self._unwatched
+        is_remembered = is_watched and are_endless(result, self._document.budget)
         try:
-            bounded = counted(result, self._document.budget, is_remembered=self._is_remembered(result))
+            bounded = counted(result, self._document.budget, is_remembered=is_remembered)
         except NotEnforceable as failure:
             keyword = "minProperties" if "minProperties" in schema else "maxProperties"
             bounded = self._refuse(spot, keyword, failure)
+        self.is_marked |= bounded is not False and is_counted(bounded)
         return None if bounded is False else bounded

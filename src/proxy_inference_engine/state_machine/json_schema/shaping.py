@@ -5,16 +5,30 @@ follow from all of them. Where it does not, the place is named, and the schema i
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from proxy_inference_engine.state_machine.json_schema.bounds import is_counted
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
 from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
 from proxy_inference_engine.state_machine.json_schema.freeing import names_of
-from proxy_inference_engine.state_machine.json_schema.keeping import KEPT, Kept
-from proxy_inference_engine.state_machine.json_schema.keywords import Schema, children, kinds_of, mapped
+from proxy_inference_engine.state_machine.json_schema.keeping import KEPT
+from proxy_inference_engine.state_machine.json_schema.keywords import OF_ARRAYS, Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
-from proxy_inference_engine.state_machine.shapes import ArrayShape, ObjectShape, Shape, written_key
+from proxy_inference_engine.state_machine.shapes import (
+    MANY,
+    MAX_OBJECTS,
+    ArrayShape,
+    ItemTexts,
+    ObjectShape,
+    Shape,
+    num_objects,
+    num_texts,
+    written_key,
+)
 
+# Stands among paths for: how many properties there are cannot be counted, as some would have to come twice.
+UNCOUNTED = "minProperties"
 MAX_CASES = 32
 MAX_PLACES = 2_000
 
@@ -32,7 +46,7 @@ class Shaper:
     """Makes the shape of one rewritten document."""
 
     def __init__(self, document: Mapping[str, Any], budget: StepBudget) -> None:
-        self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched
+        self.unplaced: set[str] = set()  # paths of uniqueItems that cannot be watched, and UNCOUNTED
         self.kept: set[int] = set()  # numbers of objects whose keys are kept
         self.unkept: set[int] = set()  # and of those whose keys cannot be, here or there
         self._definitions: Mapping[str, Any] = document.get("$defs", {})
@@ -109,6 +123,8 @@ class Shaper:
                 self.unplaced.add(one[DIFFERENT])
             if KEPT in one:
                 self.unkept.add(one[KEPT].number)
+            if is_counted(one):
+                self.unplaced.add(UNCOUNTED)
             if "$ref" in one:
                 stack.append(self._definitions[one["$ref"].removeprefix(DEFINITIONS)])
             stack += [below for _, below in children(one)]
@@ -132,14 +148,18 @@ class Shaper:
             },
             self._at([_all(rest for _, rest in case) for case in told]),
         )
-        self._keep(result, [{part[KEPT] for part in case if KEPT in part} for case in cases])
+        if any(is_counted(part) and _are_few(part, case) for case in cases for part in case):
+            self.unplaced.add(UNCOUNTED)
+        self._keep(result, cases)
         return result
 
-    def _keep(self, shape: ObjectShape, found: list[set[Kept]]) -> None:
+    def _keep(self, shape: ObjectShape, cases: list[Together]) -> None:
         """Note what a watch keeps of an object, where that follows from every case."""
+        found = [{part[KEPT] for part in case if KEPT in part} for case in cases]
+        clashes = any(KEPT in one and _do_clash(one, other) for case in cases for one in case for other in case)
         kept = found[0]
         closed = [one for one in kept if one.is_closed]
-        if any(one != kept for one in found) or (closed and len(kept) > 1):
+        if any(one != kept for one in found) or (closed and len(kept) > 1) or clashes:
             self.unkept |= {one.number for one in set().union(*found)}
             return
         self.kept |= {one.number for one in kept}
@@ -154,17 +174,115 @@ class Shaper:
         places = [_item(case, index) for case in cases for index in (*range(num_places), None)]
         result = ArrayShape(self._at(places))
         paths = {part[DIFFERENT] for case in cases for part in case if DIFFERENT in part}
-        if not paths:
-            return result
-        try:
-            # What may come depends on nothing but what was there: not on the place, nor on which case it is.
-            if num_places or any(case != cases[0] for case in cases):
-                raise Unwatchable
-            least = max((part.get("minItems", 0) for part in cases[0]), default=0)
-            result.texts = texts_of(self._cases(places[0], 0), least, self._budget)
-        except (Unwatchable, _TooMany):
-            self.unplaced |= paths
+        if paths:
+            try:
+                result.texts, result.parts = self._different([_once(case) for case in cases if not _is_free(case)])
+            except (Unwatchable, _TooMany):
+                self.unplaced |= paths
         return result
+
+    def _different(self, cases: list[Together]) -> tuple[Mapping[str, ItemTexts], Mapping[bytes, Any] | None]:
+        """The texts of items that differ, and the parts by which objects among them do.
+
+        What may come has to depend on nothing but what was there: not on the place, nor on which case it is. Where an
+        array is free, its items differ too, and there are always others.
+        """
+        binding = [case for case in cases if any(DIFFERENT in part for part in case)]
+        first, item = binding[0], _item(binding[0], None)
+        if any("prefixItems" in part for case in cases for part in case):
+            raise Unwatchable
+        if any(not _are_alike(_unmarked(case), _unmarked(first)) for case in binding) or any(
+            _item(case, None) != item for case in cases
+        ):
+            raise Unwatchable
+        least = max((part.get("minItems", 0) for part in first), default=0)
+        items = self._cases(item, 0)
+        objects = [case for case in items if _is_any_object(case)]
+        parts = self._parts(objects) if objects else {}
+        least = 0 if objects and min(num_objects(parts), MAX_OBJECTS) >= least else least
+        texts = texts_of(items, least, self._budget, frozenset({"object"} if objects else ()))
+        is_endless = num_texts(texts) >= MANY or (bool(parts) and num_objects(parts) >= MANY)
+        if len(binding) < len(cases) and not is_endless:
+            raise Unwatchable
+        return texts, parts if objects else None
+
+    def _parts(self, cases: list[Together]) -> dict[bytes, Mapping[str, ItemTexts]]:
+        """The properties that tell objects apart, with texts where objects surely have them, whatever else they have.
+
+        Without texts: those that may be missing, or are one thing here and another there.
+        """
+        needed = frozenset.intersection(*(frozenset(name for part in case for name in _needed(part)) for case in cases))
+        parts: dict[bytes, Mapping[str, ItemTexts]] = {}
+        for name in dict.fromkeys(name for part in cases[0] for name in _names(part)):
+            self._budget.spend(len(cases))
+            schemas = [_all(_named(part).get(name, _rest(part)) for part in case) for case in cases]
+            with suppress(Unwatchable):
+                if name in needed and all(one == schemas[0] for one in schemas):
+                    parts[written_key(name)] = texts_of(self._cases(schemas[0], 0), 1, self._budget)
+                else:
+                    self._check_texts(schemas)
+                    parts[written_key(name)] = {}
+        # Where these are few, nothing else may tell objects apart.
+        if num_objects(parts) < MANY and not all(_has_only(part, parts) for case in cases for part in case):
+            raise Unwatchable
+        return parts
+
+    def _check_texts(self, schemas: list[Schema]) -> None:
+        """That equal values have equal texts."""
+        for case in (case for schema in schemas for case in self._cases(schema, 0)):
+            if not frozenset.intersection(*map(kinds_of, case)) <= {"string", "boolean", "null"}:
+                texts_of([case], 0, self._budget)
+
+
+def _do_clash(kept: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether another part may say something of the properties that are kept of one."""
+    if other is kept:
+        return False
+    names = {*kept[KEPT].needed, *kept[KEPT].certain}
+    if KEPT in other:
+        return not names.isdisjoint({*other[KEPT].needed, *other[KEPT].certain})
+    is_closing = "patternProperties" in other or other.get("additionalProperties") is False
+    return is_closing or not names.isdisjoint(_names(other))
+
+
+def _are_few(part: Mapping[str, Any], case: Together) -> bool:
+    """Whether other parts may leave an object too few names for what one part counts."""
+    others = (one for one in case if one is not part)
+    return any("patternProperties" in one or one.get("additionalProperties") is False for one in others)
+
+
+def _is_free(case: Together) -> bool:
+    """Whether a case says nothing of what is in an array."""
+    return all(part.keys().isdisjoint(OF_ARRAYS | {DIFFERENT, "enum", "const"}) for part in case)
+
+
+def _once(case: Together) -> Together:
+    return tuple(part for index, part in enumerate(case) if part not in case[:index])
+
+
+def _unmarked(case: Together) -> Together:
+    return tuple({key: one for key, one in part.items() if key != DIFFERENT} for part in case)
+
+
+def _are_alike(case: Together, other: Together) -> bool:
+    """Whether two cases say the same."""
+    return len(case) == len(other) and all(part in other for part in case)
+
+
+def _is_any_object(case: Together) -> bool:
+    """Whether a case says what objects may be, and does not list them."""
+    return _has_kind(case, "object") and all(part.keys().isdisjoint({"enum", "const"}) for part in case)
+
+
+def _has_only(part: Mapping[str, Any], parts: Mapping[bytes, Any]) -> bool:
+    is_closed = part.get("additionalProperties") is False
+    return is_closed and all(parts.get(written_key(name)) for name in _names(part))
+
+
+def _needed(part: Mapping[str, Any]) -> Iterator[str]:
+    yield from part.get("required", ())
+    if KEPT in part:
+        yield from part[KEPT].needed
 
 
 def _names(part: Mapping[str, Any]) -> Iterator[str]:

@@ -33,6 +33,11 @@ SCOPES = [
     Case({"$id": "https://example.com/a", **list_of(STRING)}, [["a"], []], [[1], "a"]),
     Case({"$id": "https://example.com/a", **LIST}, [["a", 1]], ["a"]),
     Case(
+        {"$ref": "urn:x:y", "$defs": {"foo": {"$id": "urn:x:y", "$ref": "#/$defs/bar", "$defs": {"bar": STRING}}}},
+        ["a"],
+        [1],
+    ),
+    Case(
         {
             "$id": "https://example.com/two",
             "prefixItems": [{"$ref": "texts"}, {"$ref": "numbers"}],

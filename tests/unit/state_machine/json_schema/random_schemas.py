@@ -102,6 +102,8 @@ class SchemaSource:
         chance = self.random.random()
         if depth > 3 or chance < 0.06:
             return chance > 0.03 or {"type": self.random.choice(TYPES)}
+        if chance > 0.97:
+            return self.different_objects(depth)
         names = self.random.sample(list(self._keywords), self.random.choice([1, 1, 1, 2, 2, 3]))
         schema = {name: self._keywords[name](depth + 1) for name in names}
         if self._has_definitions and self.random.random() < 0.1:
@@ -109,3 +111,24 @@ class SchemaSource:
         if self.random.random() < 0.55:
             schema["type"] = self.random.choice(TYPES) if self.random.random() < 0.8 else self.random.sample(TYPES, 2)
         return schema
+
+    def different_objects(self, depth: int) -> Any:
+        """An array of objects that differ, most often by something that each of them has."""
+        kinds = [
+            {"type": "string"},
+            {"type": "integer"},
+            {"enum": ["a", "b", 1]},
+            {"type": "boolean"},
+            {"maxLength": 1},
+        ]
+        properties = {name: self.random.choice(kinds) for name in NAMES if self.random.random() < 0.5}
+        required = [name for name in properties if self.random.random() < 0.6]
+        item: Any = {"type": "object", "properties": properties, "required": required}
+        if self.random.random() < 0.4:
+            item["additionalProperties"] = self.random.choice([False, self.schema(depth + 1)])
+        if self.random.random() < 0.3:
+            item = {"anyOf": [item, {**item, "properties": {**properties, "a": self.random.choice(kinds)}}]}
+        elif self.random.random() < 0.2:
+            item = {"anyOf": [item, self.random.choice(kinds)]}
+        array = {"type": "array", "items": item, "uniqueItems": True, "minItems": self.random.randint(0, 3)}
+        return array if self.random.random() < 0.7 else {"anyOf": [array, self.schema(depth + 1)]}

@@ -9,7 +9,10 @@ import pytest
 
 from proxy_inference_engine.state_machine.compiler import is_harmless
 from proxy_inference_engine.state_machine.json_schema import json_grammar
-from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS
+from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
+from proxy_inference_engine.state_machine.json_schema.counting import PatternStrings
+from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS, PLAIN_TEXTS
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.walks import walk
 
@@ -156,3 +159,23 @@ def test_a_format_alone_is_compiled_at_once(name: str) -> None:
     assert is_harmless("start: " + grammar.lark)
     counted = json_grammar({"type": "string", "format": name, "maxLength": 5000})
     assert not is_harmless("start: " + counted.lark)
+
+
+@pytest.mark.parametrize("name", PLAIN_TEXTS)
+def test_plain_texts_of_a_format_are_of_it_and_many(name: str) -> None:
+    """Where items differ they stand for all of it: from each beginning there have to be as many as are counted."""
+    pattern, longest = PLAIN_TEXTS[name]
+    most = {} if longest is None else {"maxLength": longest + 12}
+    plain = compiled(json_grammar({"type": "string", "pattern": pattern, **most}), TOKENIZER).matcher
+    whole = compiled(json_grammar({"type": "string", "format": name}), TOKENIZER).matcher
+    assert plain is not None and whole is not None
+    counted = PatternStrings(language_of(pattern), StepBudget().think, longest)
+    source, num = random.Random(name), 0
+    while num < 40:
+        text = walk(plain, source)
+        if text is not None:
+            num += 1
+            assert accepts(whole, TOKENIZER, text.decode()), text
+    assert counted.num_from(b'"') > 10_000_000
+    assert longest is None or counted.num_from(b'"' + b"a" * longest) > 10_000_000
+    assert longest is None or counted.num_from(b'"' + b"a" * (longest + 1)) == 0

@@ -191,3 +191,33 @@ def test_a_document_gets_only_so_many_orders() -> None:
     for _ in range(30):
         deep = obj({"x": deep, "y": deep, "z": INTEGER})
     assert in_any_order(deep) == deep, "what would take too many steps stays as it is"
+
+
+def test_what_may_be_empty_may_come_last(tokenizer: llguidance.LLTokenizer) -> None:
+    """Of a property that several parts speak of it was not certain that any value satisfies them all."""
+    tags = {"allOf": [{"type": "array", "items": STRING}, {"anyOf": [{"maxItems": 0}, {"$ref": "#/$defs/two"}]}]}
+    place = {"allOf": [{"type": "object", "maxProperties": 3}, {"patternProperties": {"^x": STRING}}]}
+    schema = obj({**dict.fromkeys("abc", INTEGER), "tags": tags, "place": place}, additionalProperties=False)
+    schema["$defs"] = {"two": {"type": "array", "minItems": 2}}
+    good = [{"c": 1, "b": 1, "a": 1, "tags": ["a", "b"], "place": {"x": "a"}}, {"place": {}, "c": 1, "tags": []}]
+    bad = [{"c": 1, "b": 1, "a": 1, "tags": ["a"]}]
+    assert taken(schema, [*good, *bad], tokenizer, is_watched=True) == good
+
+
+def test_what_items_need_is_kept_where_no_other_part_says_otherwise(tokenizer: llguidance.LLTokenizer) -> None:
+    """No item could end: a watch waited for a key that another part of the array does not let in."""
+    items = [obj({"a": STRING}, additionalProperties=False), obj(dict.fromkeys("abcd", STRING), required=["c"])]
+    schema = {"type": "object", "properties": {"x": {"allOf": [{"type": "array", "items": one} for one in items]}}}
+    grammar = open_grammar(schema, is_watched=True)
+    assert is_watched_through(grammar, '{"x":[{"a":"b"}]}')  # the grammar lets no item begin
+    assert taken(schema, [{"x": []}, {"x": [{"a": "b"}]}], tokenizer, is_watched=True) == [{"x": []}]
+
+
+def test_what_parts_of_other_types_say_is_not_certain() -> None:
+    """A watch waited for a key that nothing satisfies."""
+    never = {"anyOf": [{"type": "array"}], "contains": {"enum": [[]], "contains": True}, "properties": {"c": INTEGER}}
+    grammar = open_grammar(
+        obj({**dict.fromkeys("abcd", INTEGER), "never": never}, required=["a"], additionalProperties=False),
+        is_watched=True,
+    )
+    assert not is_watched_through(grammar, '{"a":1,"b":1,"c":1,"d":1,')  # no other key can come

@@ -1,15 +1,18 @@
 """What json_grammar promises beside acceptance: options, refusals, relaxations, limits."""
 
 import json
+import random
 import time
 from typing import Any
 
+import jsonschema
 import llguidance
 import pytest
 
 from proxy_inference_engine.state_machine.json_schema import JsonGrammar, Spacing, UnenforceableSchema, json_grammar
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, obj
+from tests.unit.state_machine.json_schema.walks import is_sound, walk
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 
@@ -317,3 +320,27 @@ def test_nesting_of_references_is_bounded(tokenizer: llguidance.LLTokenizer) -> 
     assert compiled(json_grammar(chained(200)), tokenizer).error == ""
     with pytest.raises(UnenforceableSchema, match="lead too deep"):
         json_grammar(chained(1_000))
+
+
+_TWO = {"a": INTEGER, "b": INTEGER}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        obj(_TWO, propertyNames={"enum": ["a", "b"]}),
+        obj({"a": INTEGER}, propertyNames={"enum": ["a", "b"]}, required=["b"]),
+        obj(_TWO, propertyNames={"pattern": "^[ab]$"}),
+        obj(_TWO, patternProperties={"^[ab]$": {"minimum": 0}}, additionalProperties=False),
+        {"allOf": [obj(_TWO), {"patternProperties": {"^[ab]$": {}}, "additionalProperties": False}]},
+        obj({}, patternProperties={"^[ab]$": INTEGER}, additionalProperties=False, required=["a", "b"]),
+    ],
+)
+def test_a_pattern_whose_names_are_all_listed_does_not_run_out(schema: Any, tokenizer: llguidance.LLTokenizer) -> None:
+    """The library failed at the comma, where it had no name left for the pattern."""
+    matcher = compiled(json_grammar(schema), tokenizer).matcher
+    assert matcher is not None
+    for seed in range(60):
+        text = walk(matcher, random.Random(seed))
+        assert not matcher.is_error(), (text, matcher.get_error())
+        assert text is None or is_sound(text, jsonschema.Draft202012Validator(schema))

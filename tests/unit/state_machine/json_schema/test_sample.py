@@ -17,7 +17,7 @@ from tests.unit.state_machine.json_schema.acceptance import Outcome, byte_tokeni
 SAMPLE = os.environ.get("PIE_SCHEMA_SAMPLE", "")
 MIN_SHARE = 0.97
 # The most of each that has been reached; lower them when they improve.
-WORST: dict[Outcome, int] = {"refused": 5, "compile error": 2, "wrong rejection": 12, "wrong acceptance": 0}
+WORST: dict[Outcome, int] = {"refused": 4, "compile error": 2, "wrong rejection": 12, "wrong acceptance": 0}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
