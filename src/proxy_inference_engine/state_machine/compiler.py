@@ -17,7 +17,7 @@ import llguidance
 
 from proxy_inference_engine.state_machine.compilation import GrammarLimits, InvalidGrammar, compile_grammar
 from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS
-from proxy_inference_engine.state_machine.json_schema.freeing import MAX_PATTERNS, names_of
+from proxy_inference_engine.state_machine.json_schema.free_order import MAX_PATTERNS, names_of
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, divisor_of
 from proxy_inference_engine.state_machine.sandbox.inside import STACK_BYTES
 from proxy_inference_engine.state_machine.sandbox.process import GrammarSandbox

@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import CHARS_PER_STEP, OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.closing import closed
+from proxy_inference_engine.state_machine.json_schema.closed_objects import closed
 from proxy_inference_engine.state_machine.json_schema.document import Document
 from proxy_inference_engine.state_machine.json_schema.errors import UnenforceableSchema
-from proxy_inference_engine.state_machine.json_schema.keeping import with_kept
+from proxy_inference_engine.state_machine.json_schema.kept_objects import with_kept
 from proxy_inference_engine.state_machine.json_schema.keywords import BRANCHING, Schema, children, kinds_of
 from proxy_inference_engine.state_machine.json_schema.orders import in_any_order
 from proxy_inference_engine.state_machine.json_schema.plain import without_touched_ends
 from proxy_inference_engine.state_machine.json_schema.rewriter import TOO_MUCH, Rewriter
-from proxy_inference_engine.state_machine.json_schema.shaping import Shaper, without_marks
+from proxy_inference_engine.state_machine.json_schema.shaper import Shaper, without_marks
 from proxy_inference_engine.state_machine.shapes import Shape
 
 # Without \u: the library would take a named property for an unnamed one when its name is written with such escapes.

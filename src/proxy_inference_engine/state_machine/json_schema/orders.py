@@ -11,7 +11,7 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.freeing import freed, is_part, may_be_freed, parts_referred
+from proxy_inference_engine.state_machine.json_schema.free_order import freed, is_part, may_be_freed, parts_referred
 from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_OBJECTS, children, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS, num_alternatives
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.arrays import is_every_arrangement_written, told_apart
 from proxy_inference_engine.state_machine.json_schema.bounds import counted, is_counted
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.discriminators import tagged
 from proxy_inference_engine.state_machine.json_schema.disjointness import conjuncts, kinds_of_properties, settled_values
 from proxy_inference_engine.state_machine.json_schema.document import Document, references_beside
@@ -21,6 +20,7 @@ from proxy_inference_engine.state_machine.json_schema.errors import (
     NotEnforceable,
     UnenforceableSchema,
 )
+from proxy_inference_engine.state_machine.json_schema.item_texts import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     APPLIED,
     ASSERTIONS,
@@ -39,12 +39,12 @@ from proxy_inference_engine.state_machine.json_schema.keywords import (
     kinds_of,
     pointer,
 )
-from proxy_inference_engine.state_machine.json_schema.lowering import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.names import (
     are_endless,
     supported_patterns,
     without_universal_patterns,
 )
+from proxy_inference_engine.state_machine.json_schema.paraphrase import LOWERINGS, switched
 from proxy_inference_engine.state_machine.json_schema.plain import is_expressible, numbers, strings
 from proxy_inference_engine.state_machine.json_schema.result import (
     DEFINITIONS,

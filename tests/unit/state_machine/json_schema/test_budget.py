@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy_inference_engine.state_machine.json_schema import UnenforceableSchema, json_grammar
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.closing import closed
+from proxy_inference_engine.state_machine.json_schema.closed_objects import closed
 from tests.unit.state_machine.json_schema.odd_schemas import schemas
 from tests.unit.state_machine.json_schema.work import bytes_of, lines_of
 

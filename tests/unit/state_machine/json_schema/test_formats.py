@@ -10,9 +10,9 @@ import pytest
 from proxy_inference_engine.state_machine.compiler import is_harmless
 from proxy_inference_engine.state_machine.json_schema import json_grammar
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.counting import PatternStrings
 from proxy_inference_engine.state_machine.json_schema.formats import OF_THE_LIBRARY, PATTERNS, PLAIN_TEXTS
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.text_counts import PatternStrings
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.walks import walk
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.bounds import is_counted
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT, Together, Unwatchable, texts_of
-from proxy_inference_engine.state_machine.json_schema.freeing import names_of
-from proxy_inference_engine.state_machine.json_schema.keeping import KEPT
+from proxy_inference_engine.state_machine.json_schema.free_order import names_of
+from proxy_inference_engine.state_machine.json_schema.item_texts import DIFFERENT, Together, Unwatchable, texts_of
+from proxy_inference_engine.state_machine.json_schema.kept_objects import KEPT
 from proxy_inference_engine.state_machine.json_schema.keywords import OF_ARRAYS, Schema, children, kinds_of, mapped
 from proxy_inference_engine.state_machine.json_schema.result import DEFINITIONS
 from proxy_inference_engine.state_machine.shapes import (

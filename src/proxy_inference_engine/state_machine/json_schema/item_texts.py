@@ -10,17 +10,17 @@ from math import ceil, floor
 from typing import Any
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.counting import (
+from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS, PLAIN_TEXTS, PlainTexts
+from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
+from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
+from proxy_inference_engine.state_machine.json_schema.text_counts import (
     AnyStrings,
     FewTexts,
     PatternStrings,
     SeveralTexts,
     WholeNumbers,
 )
-from proxy_inference_engine.state_machine.json_schema.formats import PATTERNS, PLAIN_TEXTS, PlainTexts
-from proxy_inference_engine.state_machine.json_schema.keywords import KINDS, OF_STRINGS, is_number, kind_of, kinds_of
-from proxy_inference_engine.state_machine.json_schema.languages import language_of
-from proxy_inference_engine.state_machine.json_schema.regexes import MAX_REPEAT, RegexError
 from proxy_inference_engine.state_machine.shapes import ItemTexts, num_texts
 
 # Stands in a rewritten schema for uniqueItems, with its path; never in what the library is given.

@@ -7,8 +7,13 @@ from itertools import product
 import pytest
 
 from proxy_inference_engine.state_machine.json_schema.budget import StepBudget
-from proxy_inference_engine.state_machine.json_schema.counting import AnyStrings, FewTexts, PatternStrings, WholeNumbers
 from proxy_inference_engine.state_machine.json_schema.languages import language_of
+from proxy_inference_engine.state_machine.json_schema.text_counts import (
+    AnyStrings,
+    FewTexts,
+    PatternStrings,
+    WholeNumbers,
+)
 from proxy_inference_engine.state_machine.shapes import MANY, ItemTexts
 
 

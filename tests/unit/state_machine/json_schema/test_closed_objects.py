@@ -9,7 +9,7 @@ import pytest
 
 from proxy_inference_engine.state_machine.json_schema import UnenforceableSchema, closed_grammar, json_grammar
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps
-from proxy_inference_engine.state_machine.json_schema.closing import closed
+from proxy_inference_engine.state_machine.json_schema.closed_objects import closed
 from tests.unit.state_machine.json_schema.acceptance import accepts, byte_tokenizer, compiled, written
 from tests.unit.state_machine.json_schema.cases import INTEGER, STRING, Case, obj
 from tests.unit.state_machine.json_schema.random_schemas import SchemaSource, random_value

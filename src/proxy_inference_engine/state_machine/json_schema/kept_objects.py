@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from proxy_inference_engine.state_machine.json_schema.budget import OutOfSteps, StepBudget
-from proxy_inference_engine.state_machine.json_schema.differing import DIFFERENT
-from proxy_inference_engine.state_machine.json_schema.freeing import MAX_PATTERNS, is_part, listing, parts_referred
+from proxy_inference_engine.state_machine.json_schema.free_order import MAX_PATTERNS, is_part, listing, parts_referred
+from proxy_inference_engine.state_machine.json_schema.item_texts import DIFFERENT
 from proxy_inference_engine.state_machine.json_schema.keywords import (
     OF_NUMBERS,
     OF_OBJECTS,
