@@ -223,6 +223,16 @@ def test_a_small_file_has_more_than_one_user() -> None:
     assert [module for module in small if len({user for user, name in used if name == module}) < 2] == []
 
 
+# Things, not what is done: "a listing" is one.
+NOUNS = {"binding", "embedding", "greeting", "keyring", "listing", "reasoning", "thinking", "tracing"}
+
+
+def test_modules_are_named_after_things() -> None:
+    names = {path.stem for path in SOURCE.rglob("*.py") if path.stem.endswith("ing")}
+    assert sorted(names - NOUNS) == []
+    assert NOUNS - names == set(), "not there any more"
+
+
 # The two runners mirror each other: what they share in name they share in meaning.
 MIRRORED = {"Adapters", "Batch", "Family", "KvSegment", "SegmentPacker", "Settings", "Vision"}
 
