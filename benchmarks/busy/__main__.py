@@ -1,17 +1,18 @@
 """`python -m benchmarks.busy`: how fast the bundled model is while other programs want the cores.
 
-With none, one and two busy loops beside it: one stream, 16 streams, and prompts of 500 tokens. Each twice in the same
-minutes: with threads that follow the free cores, and with a fixed number of them, as llama.cpp's own server has.
-Nothing else should run. Written to results/busy.json, drawn as results/busy.svg.
+With none, one and two busy loops beside it, and how soon it is as quick as before when one ends: one stream, 16
+streams, and prompts of 500 tokens. The speeds twice in the same minutes: with threads that follow the free cores, and
+with a fixed number of them, as llama.cpp's own server has. Nothing else should run. Written to results/busy.json, drawn as results/busy.svg.
 """
 
 import argparse
 import datetime
 import os
+import statistics
 
-from benchmarks.busy.measurement import figures
+from benchmarks.busy.measurement import figures, recovery_s
 from benchmarks.busy.picture import draw
-from benchmarks.busy.results import Busy, Figure
+from benchmarks.busy.results import WORK, Busy, Figure
 from benchmarks.report import machine
 from benchmarks.servers.environments import ROOT
 from proxy_inference_engine.config import Config, available_cores
@@ -46,9 +47,13 @@ def measured(seconds: float, rounds: int) -> Busy:
         found.append(figure)
         kind = "follow" if figure.is_following else "fixed"
         print(f"{figure.num_busy} busy, {kind}, {figure.work}: {figure.speed:,.0f}", flush=True)
-    runner.close()
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Busy(day, machine.commit(), machine.describe(), threads, found)
+    results = Busy(day, machine.commit(), machine.describe(), threads, found, {})
+    for work in WORK:
+        seconds_each = [recovery_s(runner, work, results.speed(work, 0, is_following=True)) for _ in range(rounds)]
+        results.recoveries_s[work] = round(statistics.median(seconds_each), 2)
+    runner.close()
+    return results
 
 
 if __name__ == "__main__":

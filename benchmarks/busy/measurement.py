@@ -15,6 +15,8 @@ from proxy_inference_engine.runners.llama_cpp.runner import LlamaRunner
 _NUM_STREAMS = dict(zip(WORK, (1, 16, 0), strict=True))
 _PROMPT_TOKENS, _MOST_TOKENS = 500, 512
 _SETTLE_S = 1.0
+_BUSY_S, _LOOK_S, _PATIENCE_S = 4.0, 0.2, 10.0
+_FULL = 0.95  # of the quiet speed
 
 
 def figures(runner: LlamaRunner, seconds: float, rounds: int) -> Iterator[Figure]:
@@ -28,6 +30,18 @@ def figures(runner: LlamaRunner, seconds: float, rounds: int) -> Iterator[Figure
                         measure(runner, _NUM_STREAMS[work], _SETTLE_S if is_following else 0.1)
                         speed = measure(runner, _NUM_STREAMS[work], seconds)
                         yield Figure(work, num_busy, is_following, round(speed, 1))
+
+
+def recovery_s(runner: LlamaRunner, work: str, quiet_speed: float) -> float:
+    """Seconds from the end of a busy loop until the speed is what it was without, to a fifth of a second."""
+    runner._crew.is_fixed = False
+    with busy(1):
+        measure(runner, _NUM_STREAMS[work], _BUSY_S)
+    began = time.perf_counter()
+    while measure(runner, _NUM_STREAMS[work], _LOOK_S) < _FULL * quiet_speed:
+        if time.perf_counter() - began > _PATIENCE_S:
+            break
+    return time.perf_counter() - began
 
 
 @contextlib.contextmanager

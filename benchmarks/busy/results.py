@@ -28,6 +28,7 @@ class Busy:
     machine: dict[str, object]
     num_threads: int
     figures: list[Figure]
+    recoveries_s: dict[str, float]  # until it is as quick as before, after a busy loop
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -60,4 +61,5 @@ class Busy:
                     for count in BUSY
                 ]
                 lines.append(f"| {work} | {'follow' if is_following else 'fixed'} | {' | '.join(cells)} |")
-        return "\n".join(lines)
+        back = ", ".join(f"{work} {seconds:.1f}" for work, seconds in self.recoveries_s.items())
+        return "\n".join([*lines, "", f"Seconds from the end of a busy loop until as quick as before: {back}."])
