@@ -8,6 +8,7 @@ from pathlib import Path
 from proxy_inference_engine.errors import StartupError
 from proxy_inference_engine.runners.llama_cpp import huge_pages
 from proxy_inference_engine.runners.llama_cpp.binding import LLAMA_LOAD_MODE_NONE, progress_callback
+from proxy_inference_engine.runners.llama_cpp.header import read_header
 from proxy_inference_engine.runners.llama_cpp.library import Library, start
 from proxy_inference_engine.runners.llama_cpp.soundness import check_soundness
 
@@ -47,7 +48,7 @@ class Model:
         params = self.llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.vocab_only = vocab_only
-        params.use_extra_bufts = not is_exact
+        params.use_extra_bufts = not (is_exact or self._is_for_product(path))
         is_read = not can_map or path.stat().st_size <= _MAX_READ_BYTES
         if is_read:
             params.load_mode = LLAMA_LOAD_MODE_NONE
@@ -61,6 +62,10 @@ class Model:
             huge_pages.gather()
         self.path = path
         self.vocab = self.llama.llama_model_get_vocab(self.handle)
+
+    def _is_for_product(self, path: Path) -> bool:
+        product = self.library.product
+        return product is not None and product.replaces_layouts(each.kind for each in read_header(path).tensors)
 
     @property
     def architecture(self) -> str:

@@ -32,6 +32,10 @@ void multiply_column(const char * first, size_t row_bytes, int count, const Piec
 
 constexpr product::Variant with_column(product::Variant variant) {
     variant.q8_0.multiply_column = multiply_column;
+    for (auto kernel : {&product::Variant::q8_0, &product::Variant::q4_k, &product::Variant::q5_k,
+                        &product::Variant::q6_k}) {
+        (variant.*kernel).least_columns = 1;
+    }
     return variant;
 }
 

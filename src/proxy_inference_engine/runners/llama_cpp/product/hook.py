@@ -8,6 +8,7 @@ do not compute the same, nothing happens.
 import ctypes
 import itertools
 import logging
+from collections.abc import Iterable
 from ctypes import c_char_p, c_int64, c_void_p
 from pathlib import Path
 
@@ -26,6 +27,9 @@ _CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_
 # By the number of the format: how far both may be apart, as a part of what the numbers are. Only Q8_0 has the same
 # columns in both; the others round them for 256 values at once in ggml, and for 32 here.
 _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
+_UNPACKED = {0, 1, 30}  # floats of 32 and 16 bits: no layout of ggml's is for them
+# Those that are sooner than the layouts which ggml gives K-quants on x86-64, with which the product knows nothing to do.
+_SOONER = {"AVX-512 VNNI", "AVX-VNNI", "AVX2"}
 _OPERATIONS = (b"MUL_MAT", b"FLASH_ATTN_EXT")
 # ggml rounds queries to halves, and has the sums of values in halves where there are few tokens.
 _ATTENTION_TOLERANCE = 0.01
@@ -71,6 +75,10 @@ class Product:
         if is_used != self._is_used:
             self._is_used = is_used
             self._library.pie_product_set_min_columns(min_columns if is_used else _NEVER)
+
+    def replaces_layouts(self, kinds: Iterable[int]) -> bool:
+        """Whether tensors of these kinds, by their numbers, should lie as they are in the file, for the product."""
+        return self.variant in _SOONER and _TOLERANCES.keys() | _UNPACKED >= set(kinds)
 
     def choose(self, variant: str) -> None:
         """Change the variant between two passes, for tests and benchmarks. Raises ValueError where it cannot run."""

@@ -37,7 +37,8 @@ void round_column(const float * values, Piece & piece, int column) {
 template <class Way, class Format>
 constexpr product::Kernel make_kernel() {
     static_assert(sizeof(typename Format::Unit) <= product::MAX_UNIT_BYTES);
-    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),
+    constexpr int LEAST_COLUMNS = 2;  // taking panels apart for one may cost more than it gains
+    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),  LEAST_COLUMNS,
             round_column<Format>,  pack<Format>,                   Way::template compute<Format>};
 }
 

@@ -282,10 +282,9 @@ class BufferType : public ggml::ExtraBufferType {
     Product q8_0{&Variant::q8_0}, q4_k{&Variant::q4_k}, q5_k{&Variant::q5_k}, q6_k{&Variant::q6_k};
     AttentionTraits attention{functions, chosen, num_attended};
 
-    // Taking panels apart for one column costs as much as it gains.
     static int64_t least_columns(const Kernel & kernel) {
         const int64_t told = min_columns.load(std::memory_order_relaxed);
-        return told > 0 ? told : kernel.multiply_column != nullptr ? 1 : 2;
+        return told > 0 ? told : kernel.least_columns;
     }
 
     Product * find(ggml::Type type) {

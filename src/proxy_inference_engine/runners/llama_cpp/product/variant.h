@@ -39,6 +39,7 @@ struct Panels {
 struct Kernel {
     int block_values;
     size_t block_bytes, unit_bytes;
+    int least_columns;  // that are computed sooner than ggml computes them
     // One column's part of a piece: 32 values.
     void (*round)(const float * values, Piece & piece, int column);
     // So many units of the rows, the first of which begins at `first`; those beyond `rows` are as the last one. As
