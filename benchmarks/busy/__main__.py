@@ -2,7 +2,8 @@
 
 With none, one and two busy loops beside it, and how soon it is as quick as before when one ends: one stream, 16
 streams, and prompts of 500 tokens. The speeds twice in the same minutes: with threads that follow the free cores, and
-with a fixed number of them, as llama.cpp's own server has. Nothing else should run. Written to results/busy.json, drawn as results/busy.svg.
+with a fixed number of them, as llama.cpp's own server has. Nothing else should run. Written to results/busy.json, drawn
+as results/busy.svg.
 """
 
 import argparse

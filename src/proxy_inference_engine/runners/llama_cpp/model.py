@@ -64,8 +64,13 @@ class Model:
         self.vocab = self.llama.llama_model_get_vocab(self.handle)
 
     def _is_for_product(self, path: Path) -> bool:
+        """Whether our product is to find all weights as they are in the file. Experts are multiplied by ggml alone."""
         product = self.library.product
-        return product is not None and product.replaces_layouts(each.kind for each in read_header(path).tensors)
+        if product is None:
+            return False
+        tensors = read_header(path).tensors
+        has_experts = any(len(each.shape) > 2 for each in tensors)
+        return not has_experts and product.replaces_layouts(each.kind for each in tensors)
 
     @property
     def architecture(self) -> str:

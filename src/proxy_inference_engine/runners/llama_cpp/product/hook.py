@@ -28,7 +28,7 @@ _CALLED = (_LIST, "ggml_barrier", "ggml_threadpool_chunk_set", "ggml_threadpool_
 # columns in both; the others round them for 256 values at once in ggml, and for 32 here.
 _TOLERANCES = {8: 1e-5, 12: 0.03, 13: 0.03, 14: 0.03}
 _UNPACKED = {0, 1, 30}  # floats of 32 and 16 bits: no layout of ggml's is for them
-# Those that are sooner than the layouts which ggml gives K-quants on x86-64, with which the product knows nothing to do.
+# Those that are sooner than ggml with layouts of its own for K-quants, which the product cannot read.
 _SOONER = {"AVX-512 VNNI", "AVX-VNNI", "AVX2"}
 _OPERATIONS = (b"MUL_MAT", b"FLASH_ATTN_EXT")
 # ggml rounds queries to halves, and has the sums of values in halves where there are few tokens.

@@ -177,25 +177,25 @@ class Product : public ggml::TensorTraits {
 
     // All columns are in one strip: units are packed and used while they are in the nearest cache. 16 rows at once are
     // too many for the processor to foresee, so it is told what comes: of two panels one while these are packed, the
-    // other while they are computed. One column is computed too soon for that.
+    // other while they are computed. With one column there is hardly anything to compute: one panel at a time.
     static void compute_once(const Plan & plan, const ggml::Tensor & op, int64_t chunk, const Piece * strip) {
         const Kernel & kernel = plan.kernel;
         const ggml::Tensor & weights = *op.src[0];
         alignas(LINE) char packed[TOGETHER * RUN * MAX_UNIT_BYTES];
         const size_t next_panel = RUN * kernel.unit_bytes;
-        const bool is_alone = plan.columns == 1;
-        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p += TOGETHER) {
-            const int count = plan.panels_of(p, chunk);
-            const int64_t next = plan.after(p, TOGETHER, chunk);
+        const int together = plan.columns == 1 ? 1 : TOGETHER;
+        for (int64_t p = chunk * plan.panels_a_chunk; p < plan.end_of(chunk); p += together) {
+            const int count = std::min(together, plan.panels_of(p, chunk));
+            const int64_t next = plan.after(p, together, chunk);
             alignas(LINE) Sums sums[TOGETHER]{};
             for (int u = 0; u < plan.units; u += RUN) {
                 const int units = std::min(RUN, plan.units - u);
                 for (int i = 0; i < count; i++) {
-                    const char * ahead = i == 0 || is_alone ? plan.ahead(weights, next + i, u) : nullptr;
+                    const char * ahead = i == 0 ? plan.ahead(weights, next, u) : nullptr;
                     kernel.pack(plan.find(weights, p + i, u), weights.nb[1], plan.rows_from((p + i) * ROWS), units, ahead,
                                 packed + next_panel * i);
                 }
-                const size_t ahead_bytes = is_alone ? 0 : ROWS * plan.bytes_of(units);
+                const size_t ahead_bytes = together == 1 ? 0 : ROWS * plan.bytes_of(units);
                 const Panels some{packed, next_panel, count, plan.ahead(weights, next + 1, u), ahead_bytes};
                 kernel.compute(some, strip + u, units, plan.columns_of(0), sums);
             }
