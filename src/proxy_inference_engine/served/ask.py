@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from proxy_inference_engine.interaction import Interaction
-from proxy_inference_engine.state_machine.demand import Demand, InvalidDemand
+from proxy_inference_engine.state_machine.demand import AnyText, Demand, InvalidDemand
+
+# What work beside the text counts for, in characters: DRY looks at the whole vocabulary, a grammar is compiled.
+_VOCABULARY_CHARS = _COMPILING_CHARS = 1 << 18
 
 Turns = Sequence[Interaction]
 # How whoever asks calls a parameter, and what a refused demand is about.
@@ -149,3 +152,23 @@ class Ask:
     pin_seconds: float = 0.0  # how long the prompt is to stay in the prefix cache, where others can give way
     name_param: ParamNamer = str  # errors below say "messages" for the prompt; this has the name that the client uses
     name_demand: DemandNamer = _name_subject
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a grammar is compiled for it."""
+        return bool(self.demand.tools) or not isinstance(self.demand.output, AnyText)
+
+    @property
+    def work_chars(self) -> int:
+        """How much there is to do before it can be submitted, in characters of text gone through."""
+        return self.reading_chars + (_COMPILING_CHARS if self.is_bound else 0)
+
+    @property
+    def reading_chars(self) -> int:
+        """The same where its grammar is known."""
+        scanning = _VOCABULARY_CHARS if self.sampling.dry_multiplier else 0
+        return self.prompt.num_chars + len(self.prediction) + scanning
+
+
+class NotCompiled(Exception):
+    """A grammar is not known yet, and making it may take long."""

@@ -23,7 +23,7 @@ from proxy_inference_engine.models.profile import Profile, profile
 from proxy_inference_engine.prompt.infill import find_markers, infill
 from proxy_inference_engine.prompt.render import Prompt, PromptRenderer
 from proxy_inference_engine.runners.base import Vector
-from proxy_inference_engine.served.ask import Ask, ChatPrompt, RawPrompt, Turns
+from proxy_inference_engine.served.ask import Ask, ChatPrompt, NotCompiled, RawPrompt, Turns
 from proxy_inference_engine.served.family import fit_family
 from proxy_inference_engine.served.images import describe_images, load_images
 from proxy_inference_engine.served.overrides import SWITCH, Overrides, overrides_of
@@ -43,7 +43,6 @@ from proxy_inference_engine.served.request import (
 )
 from proxy_inference_engine.served.stream import AnswerStream, Observer, ReadyRequest, SkippedImage
 from proxy_inference_engine.served.truncation import shortened, with_fewer_images
-from proxy_inference_engine.served.work import NotCompiled, binds, size_of_reading, size_of_work
 from proxy_inference_engine.state_machine.demand import AnyText, Demand, InvalidDemand, TextWithout
 from proxy_inference_engine.state_machine.machine import Machine, MachineBuilder, choose_spacing
 from proxy_inference_engine.types import Request, State
@@ -197,14 +196,16 @@ class ServedModel:
         off_loop = partial(self.threads.run, holder=asks[0].tenant)
         prepared = self._prepared_at_once(ready)
         if prepared is None:
-            prepared = await off_loop(lambda: list(map(self.prepare, ready)), num_chars=sum(map(size_of_work, ready)))
+            prepared = await off_loop(
+                lambda: list(map(self.prepare, ready)), num_chars=sum(each.work_chars for each in ready)
+            )
         check_logprobs(asks, [each.request for each in prepared])
         return AnswerStream(self.answerer, prepared, observer, skipped, off_loop)
 
     async def count(self, ask: Ask) -> Counted:
         """The tokens of the prompt alone. Raises ClientError that names the parameter."""
         (ready,), skipped = await self._with_images(self._overruled((ask,)))
-        ids = await self.threads.run(lambda: self._ids(ready), ask.tenant, size_of_work(ready))
+        ids = await self.threads.run(lambda: self._ids(ready), ask.tenant, ready.work_chars)
         return Counted(ids, skipped)
 
     def text(self, ask: Ask) -> tuple[str, Sequence[SkippedImage]]:
@@ -252,7 +253,7 @@ class ServedModel:
 
     def _prepared_at_once(self, asks: Sequence[Ask]) -> list[ReadyRequest] | None:
         """Where formats were compiled for earlier requests, and no text is long. None: it may take long."""
-        if sum(map(size_of_reading, asks)) > INLINE_CHARS or not all(map(self._has_grammar, asks)):
+        if sum(each.reading_chars for each in asks) > INLINE_CHARS or not all(map(self._has_grammar, asks)):
             return None
         try:
             return [self.prepare(ask, compiles=False) for ask in asks]
@@ -261,7 +262,7 @@ class ServedModel:
 
     def _has_grammar(self, ask: Ask) -> bool:
         """Whether its grammar was compiled before, whatever its prompt ends with. Tools are much text by themselves."""
-        if not binds(ask) or ask.demand.tools:
+        if not ask.is_bound or ask.demand.tools:
             return not ask.demand.tools
         chat = ask.prompt
         is_begun = isinstance(chat, ChatPrompt) and chat.continue_final
@@ -388,10 +389,8 @@ class ServedModel:
 
     def _machine(self, demand: Demand, ask: Ask, compiles: bool) -> Machine:
         try:
-            # What binds nothing takes no time.
-            machine = (
-                self.machines.find(demand) if not compiles and binds(ask) else self.machines.build(demand, ask.tenant)
-            )
+            must_be_known = ask.is_bound and not compiles  # what binds nothing takes no time
+            machine = self.machines.find(demand) if must_be_known else self.machines.build(demand, ask.tenant)
         except InvalidDemand as error:
             reason = shorten(error.message, _MAX_MESSAGE)
             raise InvalidRequest(f"Invalid value for {PARAM}: {reason}", param=ask.name_demand(error, demand)) from None

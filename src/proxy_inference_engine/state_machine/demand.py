@@ -1,8 +1,7 @@
 """What a client demands of the shape of its answer: wire formats become this, the machine is built from it."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from proxy_inference_engine.interaction import TextGrammar, Tool
@@ -100,20 +99,3 @@ class InvalidDemand(Exception):
         self.subject = subject
         self.index = index
         self.place = place
-
-
-def key_of(demand: Demand) -> str:
-    """A text that is the same for equal demands and for no others. Raises InvalidDemand."""
-    try:
-        return json.dumps(demand, default=_plain)
-    except RecursionError:
-        raise InvalidDemand("it is nested too deeply", "output") from None
-
-
-def _plain(value: Any) -> Any:
-    """What json does not know, in a form that tells different demands apart."""
-    if is_dataclass(value):
-        return [type(value).__name__, *(getattr(value, each.name) for each in fields(value))]
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    return dict(value)  # a mapping of another type

@@ -24,7 +24,6 @@ from proxy_inference_engine.state_machine.demand import (
     ListedText,
     SchemaProblem,
     TextWithout,
-    key_of,
 )
 from proxy_inference_engine.state_machine.json_schema import (
     Spacing,
@@ -37,7 +36,15 @@ from proxy_inference_engine.state_machine.json_schema import (
 from proxy_inference_engine.state_machine.json_schema.budget import MAX_TOGETHER, StepBudget
 from proxy_inference_engine.state_machine.keys import JSON_KEYS, START, KeySpelling, KeyTokens, Leads
 from proxy_inference_engine.state_machine.matcher import RootMatcher, Route, Tracker
-from proxy_inference_engine.state_machine.root import Root, RootBodies, RootRule, build_root, rest_rule, root_rule
+from proxy_inference_engine.state_machine.root import (
+    Root,
+    RootBodies,
+    RootRule,
+    build_root,
+    key_of,
+    rest_rule,
+    root_rule,
+)
 from proxy_inference_engine.state_machine.sizes import check_patterns
 from proxy_inference_engine.state_machine.texts import choice_rule, text_rule, without_rule
 from proxy_inference_engine.state_machine.vocabulary import GrammarVocabulary, Lark
@@ -197,8 +204,7 @@ class MachineBuilder:
         May take seconds: not to be called on an event loop.
         """
         key = key_of(demand)
-        machine = self._machines.get(key)
-        if machine is None:
+        if (machine := self._machines.get(key)) is None:
             machine = self._build(demand, tenant)
             self._machines.put(key, machine, self._num_bytes(key, machine.constraint), tenant)
         return machine
@@ -228,9 +234,8 @@ class MachineBuilder:
         constraint = None
         if grammar is not None or route is not None:
             text, compiled, guard = grammar or (None, None, None)
-            constraint = RootConstraint(
-                text, compiled, route, self.vocabulary, self._budget(root, demand, route), guard
-            )
+            budget = self._budget(root, demand, route)
+            constraint = RootConstraint(text, compiled, route, self.vocabulary, budget, guard)
         return Machine(self._labels(root), constraint, tuple(relaxed))
 
     def _budget(self, root: Root, demand: Demand, route: Route | None) -> RootBudget | None:

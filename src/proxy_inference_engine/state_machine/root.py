@@ -7,9 +7,10 @@ Reasoning?  then one of
 What each of them looks like is the family's.
 """
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 from proxy_inference_engine.formats import Format
 from proxy_inference_engine.formats.syntax import CallSyntax, Channels, Thinking
@@ -270,3 +271,20 @@ def _call_rules(lark: Lark, syntax: CallSyntax, calls: ToolCalls, arguments: Arg
     tail = lark.rule(f"{lark.spell(head)} {call}{'' if most == 1 else more} {lark.spell(syntax.end)}")
     optional = f"({lark.spell(syntax.optional_begin)})? " if syntax.optional_begin else ""
     return CallRules(f"{optional}{lark.spell(syntax.opening)} {tail}", tail)
+
+
+def key_of(demand: Demand) -> str:
+    """A text that is the same for equal demands and for no others. Raises InvalidDemand."""
+    try:
+        return json.dumps(demand, default=_plain)
+    except RecursionError:
+        raise InvalidDemand("it is nested too deeply", "output") from None
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know, in a form that tells different demands apart."""
+    if is_dataclass(value):
+        return [type(value).__name__, *(getattr(value, each.name) for each in fields(value))]
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    return dict(value)  # a mapping of another type

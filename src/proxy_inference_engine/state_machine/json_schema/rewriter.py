@@ -156,7 +156,8 @@ class Rewriter:
             return self._defined(key, schema, Spot(spot.owner, 0, kinds, True))
         if kinds == {"object"} and "allOf" in schema:
             schema = switched(schema, self._document)
-        settled = settled_values(schema, self._document)
+        may_settle = not schema.keys().isdisjoint({"allOf", "const", "enum"})
+        settled = settled_values(schema, self._document) if may_settle else None
         if settled is not None:
             return {"enum": settled} if settled else False
         return self._written(schema, spot, kinds)

@@ -20,7 +20,6 @@ from proxy_inference_engine.pool.pool import Lease
 from proxy_inference_engine.served.ask import Ask, ChatPrompt
 from proxy_inference_engine.served.model import Counted, ServedModel
 from proxy_inference_engine.served.stream import AnswerStream, SkippedImage, Step
-from proxy_inference_engine.served.work import binds
 from proxy_inference_engine.server.apis.shared.fields import MAX_PRIORITY, RequestSchema, validate
 from proxy_inference_engine.server.http.access import Visit, visit_of
 from proxy_inference_engine.server.http.body import body_size, read_json
@@ -131,7 +130,7 @@ class Exchange(Generic[BodyT_co]):
         work = self.model.answer(*asks, observer=trace or metrics)
         if any(ask.prompt.has_images for ask in asks):
             stream = await supervise(work, self.http.receive, self.state.drain, undo=AnswerStream.cancel)
-        elif self._can_tell and any(map(binds, asks)):
+        elif self._can_tell and any(each.is_bound for each in asks):
             patience = self.state.patience
             stream = await _meanwhile(
                 work, patience.first_ping_s, partial(_say, self.visit, _compiling_news(), patience)
