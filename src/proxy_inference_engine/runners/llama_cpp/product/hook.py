@@ -1,4 +1,4 @@
-"""Our product of weights and many columns, put in front of ggml's own: found, tried beside it, and only then used.
+"""Our product of weights and columns, put in front of ggml's own: found, tried beside it, and only then used.
 
 ggml asks everybody on its list of extra buffer types before it computes an operation itself, on each of its threads.
 The product puts itself on that list. Nothing of llama.cpp is changed, and where a library has no such list, or the two

@@ -38,7 +38,7 @@ template <class Way, class Format>
 constexpr product::Kernel make_kernel() {
     static_assert(sizeof(typename Format::Unit) <= product::MAX_UNIT_BYTES);
     constexpr int LEAST_COLUMNS = 2;  // taking panels apart for one may cost more than it gains
-    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit),  LEAST_COLUMNS,
+    return {WIDTH * Format::UNITS, sizeof(typename Format::Block), sizeof(typename Format::Unit), LEAST_COLUMNS,
             round_column<Format>,  pack<Format>,                   Way::template compute<Format>};
 }
 
